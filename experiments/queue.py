@@ -1,0 +1,209 @@
+"""The queue: a run is submitted and cancelled here. What is in MLflow is the queue; nothing else holds it.
+
+A submission writes, in this order: the MLflow run (which MLflow makes RUNNING, with an unfinished submission tag),
+params, `spec.json`, the run's folder, the finished submission tag, and last the status SCHEDULED. Only a SCHEDULED run
+is ever started, so a submission that dies in the middle starts nothing: `is_unfinished` tells such a run apart, the
+results leave it out, and the controller closes it as FAILED.
+"""
+
+import hashlib
+import json
+import re
+import typing
+import uuid
+
+from experiments.locks import file_lock
+from experiments.settings import Settings
+from training.names import Artifact, RunStatus, Tag
+from training.spec import RunSpec, SpecError
+from training.spec_rules import Severity
+
+if typing.TYPE_CHECKING:
+    from mlflow.entities import Run
+
+LONGEST_PARAM = 6_000  # characters MLflow keeps of a param's value
+LONGEST_TAG = 8_000  # and of a tag's
+_BATCH = 100  # params or tags MLflow takes in one request
+_UNFINISHED = "unfinished:"
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,100}")
+RUN_ID = re.compile(r"[0-9a-f]{32}")
+QUEUED_REASON = "waiting for the controller"
+
+
+class UnknownRunError(LookupError):
+    """No run with this id. The message names it."""
+
+    def __init__(self, run_id: str):
+        super().__init__(f"there is no run {run_id[:80]!r}: `python -m experiments list` shows those there are")
+
+
+def submit(
+    settings: Settings,
+    spec: RunSpec,
+    submission: str = "",
+    *,
+    tags: typing.Mapping[str, str] | None = None,
+) -> str:
+    """Queues one run.
+
+    Args:
+        settings: where to.
+        spec: what to run.
+        submission: a token of the form or command that submits; the same token never makes two runs. Empty: a new one.
+        tags: further tags by `names.Tag`, such as the run this one restarts.
+
+    Returns:
+        The run id. Of the run that the same token made before, if there is one.
+
+    Raises:
+        SpecError: the spec, its data set or the machines refuse it; nothing was queued.
+        SettingsError: the experiment was deleted, or the data folder cannot be written.
+    """
+    from experiments import admission
+
+    settings.prepare()
+    refusals = [problem for problem in admission.check(settings, spec) if problem.severity is Severity.ERROR]
+    if refusals:
+        raise SpecError(refusals)
+    if not submission:
+        return _create(settings, spec, uuid.uuid4().hex, tags or {})
+    token = submission if _TOKEN.fullmatch(submission) else hashlib.sha256(submission.encode()).hexdigest()
+    bucket = hashlib.sha256(token.encode()).hexdigest()[0]
+    # The lock makes search-then-create one step on this machine; sixteen of them, so that submissions seldom wait.
+    with file_lock(settings.locks_folder / f"submit-{bucket}.lock"):
+        return submitted(settings, token) or _create(settings, spec, token, tags or {})
+
+
+def submitted(settings: Settings, token: str) -> str:
+    """The run that a submission token made; empty if none did."""
+    found = settings.client().search_runs(
+        [settings.experiment_id()], f"tags.{Tag.SUBMISSION} = '{token}'", max_results=1
+    )
+    return found[0].info.run_id if found else ""
+
+
+def is_unfinished(run: "Run") -> bool:
+    """Whether the submission of this MLflow run has not come to its end: it is not in the queue (yet)."""
+    return run.data.tags.get(Tag.SUBMISSION, "").startswith(_UNFINISHED)
+
+
+def cancel(settings: Settings, run_id: str) -> RunStatus:
+    """Asks a run to stop. Does nothing to one that has ended, and nothing more the second time.
+
+    A run that no engine has yet is KILLED at once; a live one is stopped by the controller, or by its own supervisor.
+
+    Returns:
+        The run's status right after.
+
+    Raises:
+        UnknownRunError: there is no such run.
+    """
+    client = settings.client()
+    run = get_run(settings, run_id)
+    status = RunStatus(run.info.status)
+    if status.is_terminal:
+        return status
+    if not run.data.tags.get(Tag.CANCEL_REQUESTED):
+        client.set_tag(run_id, Tag.CANCEL_REQUESTED, "true")
+    if status is RunStatus.SCHEDULED and not run.data.tags.get(Tag.ENGINE_HANDLE):
+        client.set_tag(run_id, Tag.REASON, "cancelled before it started")
+        client.set_terminated(run_id, RunStatus.KILLED)
+        return RunStatus.KILLED
+    return status
+
+
+def get_run(settings: Settings, run_id: str) -> "Run":
+    """MLflow's record of a run of ours.
+
+    Raises:
+        UnknownRunError: no such id, a deleted run, or a run of another experiment.
+    """
+    from mlflow.exceptions import MlflowException
+
+    if not RUN_ID.fullmatch(run_id):
+        raise UnknownRunError(run_id)
+    try:
+        run = settings.client().get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        raise UnknownRunError(run_id) from None
+    if run.info.lifecycle_stage == "deleted" or run.info.experiment_id != settings.experiment_id():
+        raise UnknownRunError(run_id)
+    return run
+
+
+def params(spec: RunSpec) -> dict[str, str]:
+    """Every field of the spec as an MLflow param, at full length: objects and lists as JSON, unset as an empty text."""
+    return {name: _param(value) for name, value in spec.to_dict().items()}
+
+
+def _param(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _create(settings: Settings, spec: RunSpec, token: str, more_tags: typing.Mapping[str, str]) -> str:
+    # A CLI that only prints help must not wait for MLflow's import.
+    from mlflow.entities import Param
+
+    client = settings.client()
+    full = params(spec)
+    shortened = sorted(name for name, value in full.items() if len(value) > LONGEST_PARAM)
+    tags = {**_tags(spec), **more_tags, Tag.SUBMISSION: _UNFINISHED + token}
+    if shortened:
+        tags[Tag.NOTICE] = (
+            f"MLflow keeps {LONGEST_PARAM} characters of a param; the full value of {', '.join(shortened)} "
+            f"is in the artifact {Artifact.PARAMS}"
+        )
+    run = client.create_run(settings.experiment_id(), run_name=spec.display_name, tags=_within_limits(tags))
+    run_id = run.info.run_id
+    kept = [Param(name, value[:LONGEST_PARAM]) for name, value in full.items()]
+    for start in range(0, len(kept), _BATCH):
+        client.log_batch(run_id, params=kept[start : start + _BATCH])
+    client.log_text(run_id, spec.to_json(), Artifact.SPEC)
+    if shortened:
+        client.log_text(run_id, json.dumps(full, indent=2, sort_keys=True), Artifact.PARAMS)
+    _write_folder(settings, run_id, spec)
+    client.set_tag(run_id, Tag.SUBMISSION, token)
+    client.update_run(run_id, status=RunStatus.SCHEDULED)
+    return run_id
+
+
+def _tags(spec: RunSpec) -> dict[str, str]:
+    tags = {
+        Tag.USER: spec.user,
+        Tag.NOTE: spec.notes,
+        Tag.GROUP: spec.group,
+        Tag.SIMULATED: "true" if spec.simulated else "false",
+        Tag.PER_REPLICA_BATCH_SIZE: str(spec.per_replica_batch_size),
+        Tag.DEVICES_ASKED: devices_asked(spec),
+        Tag.REASON: QUEUED_REASON,
+    }
+    tags |= {Tag.USER_TAG_PREFIX + key: value for key, value in spec.tags.items()}
+    return {key: value for key, value in tags.items() if value}
+
+
+def _within_limits(tags: dict[str, str]) -> dict[str, str]:
+    """Tags cut to what MLflow keeps; notes at full length are in `spec.json`."""
+    return {key: value if len(value) <= LONGEST_TAG else value[: LONGEST_TAG - 1] + "…" for key, value in tags.items()}
+
+
+def devices_asked(spec: RunSpec) -> str:
+    """The devices a run asks for, in TensorFlow's short names, such as `GPU:0, GPU:1` or `2 workers x CPU:0`."""
+    kind = spec.device.upper()
+    devices = ", ".join(f"{kind}:{index}" for index in range(spec.replicas))
+    if spec.replicas > 16:
+        devices = f"{kind}:0 to {kind}:{spec.replicas - 1}"
+    return f"{spec.workers} workers x {devices}" if spec.workers > 1 else devices
+
+
+def _write_folder(settings: Settings, run_id: str, spec: RunSpec) -> None:
+    from training.run_folder import RunFolder
+
+    RunFolder(settings.runs_folder / run_id).create(spec)
