@@ -81,10 +81,14 @@ class WorkerFolder:
 
 
 class RunFolder:
-    """One run's folder. Making the object touches nothing on disk."""
+    """One run's folder. Making the object touches nothing on disk.
+
+    Args:
+        path: the folder; `path` of the object is absolute, since the processes of a run differ in working directory.
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
-        self.path = Path(path)
+        self.path = Path(os.path.abspath(path))
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
