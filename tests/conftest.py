@@ -1,0 +1,51 @@
+"""What every test gets: a data folder of its own, no server of the developer's, and GPU tests that skip by themselves."""
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pynvml
+import pytest
+
+# Before any test module is imported: a default read at import time must not find the checkout's data folder, nor a
+# developer's tracking server or Ray cluster.
+for variable in [*os.environ]:
+    if variable.startswith("SPEEDUP_LAB_") or variable in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RAY_ADDRESS"):
+        del os.environ[variable]
+_HOME = tempfile.mkdtemp(prefix="speedup-lab-tests-")
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+os.environ["SPEEDUP_LAB_HOME"] = _HOME
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests first, then slow ones, then the browser; without an NVIDIA GPU, `gpu` tests skip."""
+    items.sort(key=lambda item: 2 * bool(item.get_closest_marker("browser")) + bool(item.get_closest_marker("slow")))
+    gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu_tests and not _nvidia_gpus():
+        for item in gpu_tests:
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+def _nvidia_gpus() -> int:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return 0
+    try:
+        return int(pynvml.nvmlDeviceGetCount())
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@pytest.fixture(autouse=True)
+def _environment_stays() -> Iterator[None]:
+    """A test that sets a variable in this process does not leak it into the next one."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
