@@ -30,11 +30,11 @@ RUN_ID = re.compile(r"[0-9a-f]{32}")
 QUEUED_REASON = "waiting for the controller"
 
 
-class UnknownRunError(LookupError):
-    """No run with this id. The message names it."""
+class UnknownRun(LookupError):  # noqa: N818 - part of the interface that pages and commands read
+    """No run with this id, or not just one. The message names it and says what is wrong."""
 
-    def __init__(self, run_id: str):
-        super().__init__(f"there is no run {run_id[:80]!r}: `python -m experiments list` shows those there are")
+    def __init__(self, run_id: str, problem: str = "is unknown"):
+        super().__init__(f"run {run_id[:80]!r} {problem}: `python -m experiments list` shows the runs there are")
 
 
 def submit(
@@ -84,7 +84,8 @@ def submitted(settings: Settings, token: str) -> str:
 
 def is_unfinished(run: "Run") -> bool:
     """Whether the submission of this MLflow run has not come to its end: it is not in the queue (yet)."""
-    return run.data.tags.get(Tag.SUBMISSION, "").startswith(_UNFINISHED)
+    tags = run.data.tags
+    return run.info.status == RunStatus.RUNNING and tags.get(Tag.SUBMISSION, "").startswith(_UNFINISHED)
 
 
 def cancel(settings: Settings, run_id: str) -> RunStatus:
@@ -96,7 +97,7 @@ def cancel(settings: Settings, run_id: str) -> RunStatus:
         The run's status right after.
 
     Raises:
-        UnknownRunError: there is no such run.
+        UnknownRun: there is no such run.
     """
     client = settings.client()
     run = get_run(settings, run_id)
@@ -116,20 +117,20 @@ def get_run(settings: Settings, run_id: str) -> "Run":
     """MLflow's record of a run of ours.
 
     Raises:
-        UnknownRunError: no such id, a deleted run, or a run of another experiment.
+        UnknownRun: no such id, a deleted run, or a run of another experiment.
     """
     from mlflow.exceptions import MlflowException
 
     if not RUN_ID.fullmatch(run_id):
-        raise UnknownRunError(run_id)
+        raise UnknownRun(run_id)
     try:
         run = settings.client().get_run(run_id)
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
-        raise UnknownRunError(run_id) from None
+        raise UnknownRun(run_id) from None
     if run.info.lifecycle_stage == "deleted" or run.info.experiment_id != settings.experiment_id():
-        raise UnknownRunError(run_id)
+        raise UnknownRun(run_id)
     return run
 
 
@@ -206,4 +207,4 @@ def devices_asked(spec: RunSpec) -> str:
 def _write_folder(settings: Settings, run_id: str, spec: RunSpec) -> None:
     from training.run_folder import RunFolder
 
-    RunFolder(settings.runs_folder / run_id).create(spec)
+    RunFolder.of(settings.runs_folder, run_id).write_spec(spec)

@@ -225,6 +225,7 @@ def _client(tracking_uri: str) -> "MlflowClient":
     # Alembic narrates every migration of a new database on stderr, where a command prints its progress.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is sent anywhere unless someone wants it
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=tracking_uri)

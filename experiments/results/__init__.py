@@ -1,0 +1,34 @@
+"""What MLflow holds, as tables with fixed columns and as single records."""
+
+from experiments.queue import UnknownRun
+from experiments.results.columns import RUN_COLUMNS
+from experiments.results.frames import Results
+from experiments.results.logs import follow, log_lines
+from experiments.results.records import (
+    HISTORY_COLUMNS,
+    MOST_POINTS,
+    environment,
+    find,
+    history,
+    placement,
+    placement_counts,
+    record,
+    spec,
+)
+
+__all__ = [
+    "HISTORY_COLUMNS",
+    "MOST_POINTS",
+    "RUN_COLUMNS",
+    "Results",
+    "UnknownRun",
+    "environment",
+    "find",
+    "follow",
+    "history",
+    "log_lines",
+    "placement",
+    "placement_counts",
+    "record",
+    "spec",
+]
