@@ -27,10 +27,10 @@ def asked_against_actual(placement_table: pd.DataFrame, mapping: Mapping[str, st
     for layer, device in mapping.items():
         asked = device.lstrip("/")
         own = compute[compute["layer"] == layer]
-        part = own["name"].str.contains("gradient_tape/", regex=False).map({True: GRADIENT, False: FORWARD})
-        placed = own.groupby([part.rename("part"), "device"]).size()
-        rows += [(layer, part, asked, actual, int(ops)) for (part, actual), ops in placed.items()]
-        if placed.empty:
+        backward = own["name"].str.contains("gradient_tape/", regex=False)
+        for part, ops in ((FORWARD, own[~backward]), (GRADIENT, own[backward])):
+            rows += [(layer, part, asked, str(actual), len(placed)) for actual, placed in ops.groupby("device")]
+        if own.empty:
             rows.append((layer, FORWARD, asked, "", 0))
     frame = pd.DataFrame(rows, columns=list(ASKED_COLUMNS))
     return frame.astype({column: "int64" if column == "ops" else "str" for column in ASKED_COLUMNS})

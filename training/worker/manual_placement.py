@@ -2,7 +2,8 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -29,7 +30,7 @@ def place_layers(mapping: Mapping[str, str]) -> None:
 
     @functools.wraps(call)
     @tf.autograph.experimental.do_not_convert
-    def call_on_device(self, *args, **kwargs):
+    def call_on_device(self: keras.Layer, *args: Any, **kwargs: Any) -> Any:
         device = devices.get(self.name)
         if device is None:
             return call(self, *args, **kwargs)
@@ -41,7 +42,7 @@ def place_layers(mapping: Mapping[str, str]) -> None:
             entered.pop()
 
     @functools.wraps(add_weight)
-    def add_weight_on_device(self, *args, **kwargs):
+    def add_weight_on_device(self: keras.Layer, *args: Any, **kwargs: Any) -> Any:
         device = devices.get(self.name) or (entered[-1] if entered else None)
         if device is None:
             return add_weight(self, *args, **kwargs)
@@ -51,7 +52,7 @@ def place_layers(mapping: Mapping[str, str]) -> None:
             # A layer first called inside another's symbolic call: Keras makes the variable when that call has ended.
             initialize = variable._deferred_initialize
 
-            def initialize_on_device():
+            def initialize_on_device() -> None:
                 with _variables_on(device):
                     initialize()
 
@@ -66,12 +67,12 @@ def place_layers(mapping: Mapping[str, str]) -> None:
 def _variables_on(device: str) -> Iterator[None]:
     """Variables are created on this device, also in the scope of a strategy, which would use its own."""
 
-    def beside_no_other(next_creator, **kwargs):
+    def on_that_device(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         # OneDeviceStrategy puts its device inside any tf.device; this is how its colocate_vars_with says otherwise.
         if tf.distribute.has_strategy() and kwargs.get("colocate_with") is None:
             kwargs["colocate_with"] = numpy_dataset.SingleDevice(device)
         return next_creator(**kwargs)
 
     # Keras creates variables outside the graph being traced, so that is where the scopes must be.
-    with tf.init_scope(), tf.device(device), tf.variable_creator_scope(beside_no_other):
+    with tf.init_scope(), tf.device(device), tf.variable_creator_scope(on_that_device):
         yield
