@@ -17,6 +17,18 @@ Event = dict[str, typing.Any]
 
 _READ_AT_MOST = 8 * 2**20
 
+_CONTENT: dict[str, dict[str, type]] = {
+    "phase": {"phase": str},
+    "metrics": {"values": dict, "step": int},
+    "series": {"name": str, "points": list},
+    "tags": {"values": dict},
+    "params": {"values": dict},
+    "dataset": {"facts": dict},
+    "joined": {},
+    "alive": {"step": int},
+    "end": {"status": str, "reason": str},
+}
+
 
 class Journal:
     """Appends events to one file; each is there for a reader when the call returns.
@@ -113,9 +125,17 @@ def _event(line: bytes) -> Event:
         event = json.loads(line)
     except ValueError:
         event = None
-    if isinstance(event, dict) and isinstance(event.get("type"), str) and isinstance(event.get("t"), float):
-        return event
+    if _is_event(event):
+        return typing.cast(Event, event)
     return {"type": "unreadable", "t": 0.0, "line": line[:200].decode("utf-8", "replace")}
+
+
+def _is_event(event: object) -> bool:
+    if not isinstance(event, dict) or not isinstance(event.get("t"), float) or event.get("type") not in _CONTENT:
+        return False
+    if not all(isinstance(event.get(name), kind) for name, kind in _CONTENT[event["type"]].items()):
+        return False
+    return event["type"] != "end" or event["status"] in [str(status) for status in RunStatus]
 
 
 def _ends_a_line(path: Path, size: int) -> bool:

@@ -86,6 +86,7 @@ class Watch:
     step: int = 0
     under_way: bool = False  # the first window of steps is done: whatever had to be compiled has been
     _progress_at: float = 0.0
+    _ended_at: float = 0.0
     _exits: int = 0
 
     def __post_init__(self) -> None:
@@ -103,6 +104,7 @@ class Watch:
             view.end_status = RunStatus(event["status"])
             view.end_reason = event["reason"]
             view.end_at = event["t"]
+            self._ended_at = now
         if kind == "phase":
             # A process that loads data is past its strategy, whether or not it said so.
             view.joined = view.joined or event["phase"] != Phase.STARTING
@@ -131,6 +133,12 @@ class Watch:
     def all_exited(self) -> bool:
         """Whether no process is left."""
         return all(view.exit_code is not None for view in self.views)
+
+    def finished_for(self, now: float) -> float:
+        """Seconds since the last worker said that it finished; 0 while one has not."""
+        if any(view.end_status is not RunStatus.FINISHED for view in self.views):
+            return 0.0
+        return now - self._ended_at
 
     @property
     def any_failed(self) -> bool:
