@@ -1,0 +1,17 @@
+"""Environment: what this machine has, what is wrong with it, and how to mend that."""
+
+import streamlit as st
+
+from dashboard import data
+from dashboard.components import findings, note
+
+with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+    st.title("Environment", anchor=False, width="content")
+    st.button("Look again", icon=":material/refresh:", on_click=data.forget_machine)
+
+with note.guarded():
+    findings.show_capacity(data.machines())
+with note.guarded():
+    findings.show(data.findings())
+with note.guarded():
+    findings.show_datasets(data.datasets())

@@ -1,0 +1,80 @@
+"""Run (`?run=ID`): one run, live while it trains."""
+
+import streamlit as st
+
+from dashboard import data
+from dashboard.components import note, run_details, run_live, status
+from dashboard.components.text import code_span
+
+REFRESH_S = 2.0
+TABS = ("Times", "Devices", "Spec", "Environment", "Log")
+
+
+def _missing(run_id: str) -> None:
+    if run_id:
+        title, text = (
+            "There is no such run",
+            f"Nothing is known about {code_span(run_id[:80])}: it may have been deleted.",
+        )
+    else:
+        title, text = "No run chosen", "Choose one on the Runs page, or start one on the Launch page."
+    st.title("Run", anchor=False)
+    note.empty(title, text, ":material/search_off:" if run_id else ":material/list:")
+    st.page_link("app_pages/runs.py", label="All runs", icon=":material/list:")
+
+
+def _live_page(run_id: str, was_live: bool) -> None:
+    """The whole page. It redraws by itself until the run has ended, then once more and no more."""
+    with note.guarded():
+        try:
+            run = data.run(run_id)
+        except data.UnknownRun:
+            _missing(run_id)
+            return
+        is_live = status.is_live(run["status"])
+        if was_live and not is_live:
+            st.rerun()
+        tags = data.record(run_id)["tags"]
+        head, actions = st.columns([2, 1], vertical_alignment="top")
+        with head:
+            run_live.show_header(run)
+        with actions:
+            run_live.show_actions(run, tags)
+        run_live.show_state(run)
+        run_live.show_progress(run)
+        history = data.history(run_id)
+        run_live.show_curves(history)
+        times, devices, spec, environment, log = st.tabs(TABS, key="run_tab", on_change="rerun", bind="query-params")
+        # Only the open tab reads and draws: the others would cost every redraw their share.
+        if times.open:
+            with times:
+                run_details.show_times(run, history)
+        if devices.open:
+            with devices:
+                run_details.show_devices(run, tags)
+        if spec.open:
+            with spec:
+                run_details.show_spec(run)
+        if environment.open:
+            with environment:
+                run_details.show_environment(run)
+        if log.open:
+            with log:
+                run_details.show_log(run)
+
+
+def _page() -> None:
+    run_id = st.query_params.get("run", "")
+    if not run_id:
+        _missing("")
+        return
+    try:
+        live = status.is_live(data.run(run_id)["status"])
+    except data.UnknownRun:
+        _missing(run_id)
+        return
+    st.fragment(_live_page, run_every=REFRESH_S if live else None)(run_id, live)
+
+
+with note.guarded():
+    _page()

@@ -1,0 +1,74 @@
+"""Runs: all of them, newest first, with their status as it changes. The filters are part of the address."""
+
+import streamlit as st
+
+from dashboard import data
+from dashboard.components import note, runs_table, status
+from dashboard.components.text import count
+from training.names import RunStatus
+
+REFRESH_S = 2.0
+
+
+def _filters(groups: list[str]) -> tuple[list[str], str, str | None]:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        text = st.text_input(
+            "Search",
+            key="runs_text",
+            placeholder="name, workload, user, reason …",
+            icon=":material/search:",
+            width=320,
+            bind="query-params",
+        )
+        statuses = st.pills(
+            "Status",
+            [each.value for each in RunStatus],
+            format_func=status.word,
+            selection_mode="multi",
+            key="runs_status",
+            bind="query-params",
+        )
+        group = None
+        if groups:
+            group = st.selectbox(
+                "Group", groups, index=None, placeholder="any", key="runs_group", width=220, bind="query-params"
+            )
+    return statuses, text, group
+
+
+def _empty() -> None:
+    note.empty(
+        "No run yet",
+        "Describe one on the Launch page and press Start, or type `python -m experiments run` in a terminal.",
+        ":material/rocket_launch:",
+    )
+    st.page_link("app_pages/launch.py", label="Launch a run", icon=":material/rocket_launch:")
+
+
+def _live_table(was_live: bool) -> None:
+    """The part that redraws by itself. When the last run has ended, the page is drawn once more and then rests."""
+    with note.guarded():
+        runs = data.runs()
+        is_live = runs["status"].map(status.is_live)
+        if was_live and not is_live.any():
+            st.rerun()
+        if runs.empty:
+            _empty()
+            return
+        statuses, text, group = _filters(sorted({name for name in runs["group"] if name}))
+        shown = runs_table.filtered(runs, statuses, text, group)
+        total = count(len(runs), "run")
+        how_many = f"{total} in all" if len(shown) == len(runs) else f"{len(shown):,} of {total}"
+        st.caption(f"{how_many} · {int(is_live.sum()):,} waiting or running · choose a row to open it")
+        if shown.empty:
+            note.empty("No run matches", "Clear the search or a status above.", ":material/filter_alt_off:")
+            return
+        chosen = runs_table.show(shown, key="runs_table")
+        if chosen:
+            st.switch_page("app_pages/run.py", query_params={"run": chosen})
+
+
+st.title("Runs", anchor=False)
+with note.guarded():
+    live = bool(data.runs()["status"].map(status.is_live).any())
+    st.fragment(_live_table, run_every=REFRESH_S if live else None)(live)

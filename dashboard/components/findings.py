@@ -1,0 +1,118 @@
+"""What the doctor found, what the machine has, and the data sets: every problem with its remedy."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from dashboard.components.text import code_span, count
+from experiments.capacity import Capacity
+from experiments.doctor import Finding
+from training import catalog
+from training.datasets.availability import Availability
+
+_LEVELS = {
+    "problem": ("Problem", ":red[:material/error:]"),
+    "warning": ("Warning", ":orange[:material/warning:]"),
+    "ok": ("Fine", ":green[:material/check_circle:]"),
+}
+
+
+def by_area(found: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """Findings by area; areas with the worst finding first, and the worst first in each."""
+    rank = {level: place for place, level in enumerate(_LEVELS)}
+    areas: dict[str, list[Finding]] = {}
+    for finding in sorted(found, key=lambda one: rank[str(one.level)]):
+        areas.setdefault(finding.area, []).append(finding)
+    return areas
+
+
+def headline(found: Sequence[Finding]) -> str:
+    """The finding in a sentence."""
+    problems = sum(str(one.level) == "problem" for one in found)
+    warnings = sum(str(one.level) == "warning" for one in found)
+    if problems:
+        more = f", and {count(warnings, 'warning')}" if warnings else ""
+        return f"{count(problems, 'problem')} to mend{more}"
+    return f"No problem, {count(warnings, 'warning')}" if warnings else "Nothing is wrong here"
+
+
+def show(found: Sequence[Finding]) -> None:
+    """Draws the findings, grouped."""
+    st.subheader(headline(found), anchor=False)
+    for area, members in by_area(found).items():
+        with st.container(border=True, gap="small"):
+            st.markdown("**" + area.replace("_", " ").capitalize() + "**")
+            for finding in members:
+                _show_one(finding)
+
+
+def _show_one(finding: Finding) -> None:
+    word, icon = _LEVELS[str(finding.level)]
+    with st.container(horizontal=True, gap="small", wrap=False):
+        st.markdown(icon, width="content", help=word)
+        with st.container(gap="xxsmall"):
+            st.text(finding.title if word == "Fine" else f"{word}: {finding.title}")
+            if finding.detail:
+                st.caption(_quoted(finding.detail))
+            if finding.remedy:
+                with st.container(horizontal=True, gap="xsmall", wrap=False):
+                    st.markdown(":material/build:", width="content", help="How to mend it")
+                    st.text(finding.remedy, width="stretch")
+
+
+def _quoted(detail: str) -> str:
+    return "  \n".join(code_span(line) for line in detail.splitlines()[:12])
+
+
+def show_capacity(machines: Capacity) -> None:
+    """Draws what runs can have."""
+    with st.container(horizontal=True, gap="large"):
+        st.metric("Processor cores", f"{machines.cpus:,}", width="content")
+        st.metric("GPUs", f"{machines.gpus:,}", width="content")
+        st.metric("Machines", f"{len(machines.nodes):,}", width="content")
+        st.metric("Counted by", {"ray": "Ray"}.get(machines.source, machines.source), width="content")
+
+
+def dataset_table(here: Mapping[str, Availability]) -> pd.DataFrame:
+    """One row a data set: title, whether it is here, its size, where it is or how to get it."""
+    rows = []
+    for name, found in here.items():
+        known = catalog.DATASETS[name]
+        state = "✓ here" if found.here else "↓ downloaded at first use" if found.downloadable else "✕ missing"
+        rows.append(
+            (
+                known.title,
+                name,
+                state,
+                known.examples,
+                known.validation_examples,
+                "x".join(map(str, known.shape)),
+                str(found.source) if found.here else found.how_to_get,
+            )
+        )
+    columns = ["title", "name", "state", "examples", "validation_examples", "shape", "where"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def show_datasets(here: Mapping[str, Availability]) -> None:
+    """Draws the data sets."""
+    table = dataset_table(here)
+    present = int(table["state"].str.startswith("✓").sum())
+    st.subheader(f"{present} of {count(len(table), 'data set')} on this machine", anchor=False)
+    column = st.column_config
+    st.dataframe(
+        table,
+        hide_index=True,
+        alt="Data sets",
+        height="content",
+        column_config={
+            "title": column.TextColumn("Data set", width=190),
+            "name": column.TextColumn("Name", width=110),
+            "state": column.TextColumn("State", width=170),
+            "examples": column.NumberColumn("Training", format="localized", width=80),
+            "validation_examples": column.NumberColumn("Validation", format="localized", width=80),
+            "shape": column.TextColumn("Shape", width=80),
+            "where": column.TextColumn("Where it is, or how to get it", width="large"),
+        },
+    )

@@ -1,0 +1,260 @@
+"""The parts of a run's page below its curves: times, devices, spec, environment, log. Each reads, then draws."""
+
+import json
+import typing
+from collections.abc import Mapping
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import data
+from dashboard.components.spec_values import CHOICE_LABELS, command
+from dashboard.components.text import count, duration, number, percent, safe_file_name
+from dashboard.figures import placement as placement_figures
+from dashboard.figures import theme, timing
+from training.names import Tag
+from training.spec import RunSpec, SpecError
+
+Row = Mapping[str, typing.Any]
+
+
+def show_times(run: Row, history: pd.DataFrame) -> None:
+    """Phases, epochs and windows."""
+    phases = timing.phase_table(history)
+    if phases.empty:
+        st.caption("Times appear here once the process has started.")
+        return
+    st.plotly_chart(timing.phase_figure(phases), key="run_phases", config=theme.CONFIG, alt=timing.phase_title(phases))
+    steady = data.steady(run)
+    epochs = timing.epoch_table(history)
+    left, right = st.columns(2)
+    with left:
+        windows = timing.window_table(history, int(steady["warmup_windows"]) if steady["steady"] else None)
+        figure = timing.window_figure(windows, steady["throughput"], steady["reason"])
+        st.plotly_chart(figure, key="run_windows", config=theme.CONFIG, alt=figure.layout.title.text)
+        for notice in (timing.windows_notice(windows), history.attrs.get("notice", "")):
+            if notice:
+                st.caption(notice)
+    with right:
+        if len(epochs):
+            figure = timing.input_wait_figure(epochs)
+            st.plotly_chart(figure, key="run_input_wait", config=theme.CONFIG, alt=figure.layout.title.text)
+    first, second = st.columns(2)
+    with first:
+        st.caption("By phase")
+        st.dataframe(
+            pd.DataFrame(
+                {
+                    "phase": phases["phase"],
+                    "time": phases["seconds"].map(duration),
+                    "share": phases["share"].map(percent),
+                }
+            ),
+            hide_index=True,
+            height="content",
+            alt="Time by phase",
+            column_config={"phase": "Phase", "time": "Time", "share": "Share"},
+        )
+    with second:
+        st.caption("By epoch")
+        st.dataframe(_epochs_as_text(epochs), hide_index=True, alt="Time by epoch")
+
+
+def _epochs_as_text(epochs: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "Epoch": [
+                f"{epoch} (warm-up)" if warm_up else str(epoch)
+                for epoch, warm_up in zip(epochs["epoch"], epochs["warm_up"], strict=True)
+            ],
+            "Training": epochs["train"].map(duration),
+            "of it waiting": epochs["input_wait"].map(duration),
+            "Validation": epochs["validation"].map(duration),
+            "Examples/s": epochs["examples_per_second"].map(number),
+        }
+    )
+
+
+def show_devices(run: Row, tags: Mapping[str, str]) -> None:
+    """Asked and seen, and on which device the ops ran."""
+    st.dataframe(
+        asked_and_seen(run, tags),
+        hide_index=True,
+        height="content",
+        placeholder="–",
+        alt="What was asked and what TensorFlow reports",
+    )
+    if tags.get(Tag.GPU_IDS):
+        st.text(tags[Tag.GPU_IDS])
+    placement = data.placement(run["run_id"])
+    if placement.empty:
+        st.caption(
+            "The placement of the ops appears here when the run has ended."
+            if not run["ended"]
+            else "No placement was recorded: the run logged none, or ended before its first step."
+        )
+        return
+    devices = placement_figures.device_table(placement)
+    columns = st.columns([1, 2])
+    with columns[0]:
+        st.caption("Ops on each device")
+        st.dataframe(
+            devices,
+            hide_index=True,
+            height="content",
+            alt="Ops on each device",
+            column_config={
+                "device": "Device",
+                "compute": st.column_config.NumberColumn("Compute", format="localized"),
+                "input": st.column_config.NumberColumn("Input", format="localized"),
+                "total": st.column_config.NumberColumn("In all", format="localized"),
+            },
+        )
+        _show_manual(run, placement)
+    with columns[1]:
+        for role in ("compute", "input"):
+            table = placement_figures.ops_table(placement, role)
+            if len(table):
+                figure = placement_figures.ops_figure(table, role)
+                st.plotly_chart(figure, key=f"run_ops_{role}", config=theme.CONFIG, alt=figure.layout.title.text)
+    with st.expander(f"Every op ({count(len(placement), 'row')})", key="run_ops_all"):
+        shown = placement.sort_values("count", ascending=False, kind="stable").head(1_000)
+        if len(shown) < len(placement):
+            st.caption(f"The {len(shown):,} commonest; the download holds all.")
+        st.dataframe(shown, hide_index=True, alt="Ops and their devices")
+
+
+def _show_manual(run: Row, placement: pd.DataFrame) -> None:
+    asked = dict(data.record(run["run_id"]).get("spec") or {}).get("manual_placement") or {}
+    if not asked:
+        return
+    table = placement_figures.asked_and_actual(asked, placement)
+    signs = {True: "✓ as asked", False: "✕ elsewhere"}
+    table["kept"] = table["kept"].map(lambda kept: signs.get(kept, "– not seen"))
+    st.caption("Manual placement")
+    st.dataframe(
+        table,
+        hide_index=True,
+        height="content",
+        alt="Manual placement, asked and actual",
+        column_config={"layer": "Layer", "asked": "Asked", "actual": "Actual", "kept": "Kept"},
+    )
+
+
+def asked_and_seen(run: Row, tags: Mapping[str, str]) -> pd.DataFrame:
+    """What was asked beside what TensorFlow reports: columns What, Asked, Seen, and whether they agree."""
+
+    def text(value: typing.Any) -> str:
+        return "" if value is None or pd.isna(value) else str(value)
+
+    xla = {True: "on", False: "off"}
+    resolved = {"true": "on", "false": "off"}.get(text(run["jit_compile_resolved"]).lower(), "")
+    asked_xla = "" if run["jit_compile"] is None else xla[bool(run["jit_compile"])]
+    rows = [
+        ("Devices", text(run["devices_asked"]), text(run["devices_seen"]), None),
+        ("Replicas in sync", text(run["total_replicas"]), text(run["replicas_in_sync"]), True),
+        ("XLA (jit_compile)", asked_xla, resolved, True),
+        ("Examples per replica and step", text(run["per_replica_batch_size"]), "", None),
+        ("Parameters of the model", "", text(tags.get(Tag.PARAMETERS)), None),
+    ]
+    listed = [
+        (what, asked, seen, "" if not (comparable and asked and seen) else "✓" if asked == seen else "≠ differs")
+        for what, asked, seen, comparable in rows
+    ]
+    return pd.DataFrame(listed, columns=["What", "Asked", "Seen by TensorFlow", "Agree"])
+
+
+def show_spec(run: Row) -> None:
+    """Every field of the spec, the command that starts it again, and the JSON to keep."""
+    try:
+        spec = data.spec(run["run_id"])
+    except (data.UnknownRun, SpecError) as error:
+        st.text(f"This run has no spec that can be read: {error}")
+        return
+    st.code(command(spec), language="bash", wrap_lines=True)
+    default = RunSpec()
+    values = [
+        (name, _plain(value), "" if value == default.to_dict()[name] else "changed")
+        for name, value in spec.to_dict().items()
+    ]
+    st.dataframe(
+        pd.DataFrame(values, columns=["Field", "Value", "From the default"]),
+        hide_index=True,
+        height="content",
+        alt="Spec",
+    )
+    st.download_button(
+        "Spec (JSON)",
+        spec.to_json(),
+        file_name=f"{safe_file_name(run['name'])}-spec.json",
+        mime="application/json",
+        icon=":material/download:",
+        on_click="ignore",
+    )
+
+
+def _plain(value: typing.Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return CHOICE_LABELS.get(value, value) if isinstance(value, str) else str(value)
+
+
+def show_environment(run: Row) -> None:
+    """Where the run ran, as one table."""
+    found = data.environment(run["run_id"])
+    if not found:
+        st.caption("The environment is noted when the process has started TensorFlow.")
+        return
+    st.dataframe(
+        pd.DataFrame(flattened(found), columns=["Name", "Value"]),
+        hide_index=True,
+        height="content",
+        alt="Environment",
+        column_config={"Name": st.column_config.TextColumn(width=320)},
+    )
+
+
+def flattened(values: Mapping[str, typing.Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested values as (dotted name, text) pairs."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            pairs += flattened(value, f"{prefix}{name}.")
+        else:
+            pairs.append((f"{prefix}{name}", _plain(value)))
+    return pairs
+
+
+def show_log(run: Row) -> None:
+    """The end of what a worker printed, as plain text; placement lines have a place of their own."""
+    workers = int(run["workers"] or 1)
+    worker = 0
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        if workers > 1:
+            worker = st.selectbox(
+                "Worker", range(workers), format_func=lambda index: f"worker {index}", key="run_log_worker", width=160
+            )
+        st.download_button(
+            "Log",
+            lambda: "\n".join(data.log(run["run_id"], worker, data.LOG_LINES_DOWNLOADED)),
+            file_name=f"{safe_file_name(run['name'])}-worker-{worker}.log",
+            mime="text/plain",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+        st.download_button(
+            "Placement table (CSV)",
+            lambda: data.placement(run["run_id"]).to_csv(index=False),
+            file_name=f"{safe_file_name(run['name'])}-placement.csv",
+            mime="text/csv",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+    lines = data.log(run["run_id"], worker)
+    if not lines:
+        st.caption("Nothing has been printed yet.")
+        return
+    st.caption(f"The last {count(len(lines), 'line')}, oldest first.")
+    st.code("\n".join(lines), language=None, wrap_lines=True, height=480)

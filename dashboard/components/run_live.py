@@ -1,0 +1,147 @@
+"""What a run does now: its state, how far it is, and its learning curves."""
+
+import math
+import typing
+from collections.abc import Mapping
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import data
+from dashboard.components import status
+from dashboard.components.text import code_span, duration, heading, number, percent
+from dashboard.figures import curves, theme
+from training.names import Metric, Phase, RunStatus, Tag
+
+Row = Mapping[str, typing.Any]
+_STOPPING = "run_stopping"
+
+
+def show_header(run: Row) -> None:
+    """The name, and beside it what kind of run it is."""
+    heading(run["name"] or run["run_id"])
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        status.badge(run["status"])
+        if run["simulated"]:
+            status.simulated_badge(run["logical_devices"])
+        link = data.mlflow_link(run["run_id"])
+        if link:
+            st.link_button("MLflow", link, icon=":material/open_in_new:", type="tertiary")
+        st.caption(f"{code_span(run['run_id'])}", width="content")
+
+
+def show_actions(run: Row, tags: Mapping[str, str]) -> None:
+    """Stop (asked twice) while it lives; its spec again at any time."""
+    run_id = run["run_id"]
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        if status.is_live(run["status"]):
+            if tags.get(Tag.CANCEL_REQUESTED):
+                st.markdown(":orange[:material/hourglass_top:] Stopping; finished epochs are kept.", width="content")
+            elif st.session_state.get(_STOPPING) == run_id:
+                st.markdown("**Stop this run?** Finished epochs are kept.", width="content")
+                st.button(
+                    "Yes, stop it",
+                    type="primary",
+                    icon=":material/stop:",
+                    on_click=_stop,
+                    args=(run_id,),
+                    key="run_stop_yes",
+                )
+                st.button("No, keep running", on_click=_ask_to_stop, args=("",), key="run_stop_no")
+            else:
+                st.button("Stop", icon=":material/stop:", on_click=_ask_to_stop, args=(run_id,), key="run_stop")
+        if st.button("Use this spec again", icon=":material/content_copy:", key="run_again"):
+            st.switch_page("app_pages/launch.py", query_params={"spec": run_id})
+
+
+def _ask_to_stop(run_id: str) -> None:
+    st.session_state[_STOPPING] = run_id
+
+
+def _stop(run_id: str) -> None:
+    st.session_state.pop(_STOPPING, None)
+    data.cancel(run_id)
+
+
+def show_state(run: Row) -> None:
+    """Why it failed, was stopped or waits, and what a reader should know. Nothing when all is usual."""
+    reason = code_span(run["reason"]) if run["reason"] else ""
+    nothing = "No reason was recorded; the log may tell."
+    if run["status"] == RunStatus.FAILED:
+        st.error(reason or nothing, title="This run failed", icon=":material/error:")
+    elif run["status"] == RunStatus.KILLED:
+        st.warning(reason or "It was stopped.", title="This run was stopped", icon=":material/stop_circle:")
+    elif run["status"] == RunStatus.SCHEDULED:
+        st.info(reason or "It starts as soon as there is room.", title="Waiting to start", icon=":material/schedule:")
+    if run["notice"]:
+        st.warning(code_span(run["notice"]), title="To know about this run", icon=":material/info:")
+
+
+def show_progress(run: Row) -> None:
+    """Phase, epochs, time left, and the figures that people look for first."""
+    live = status.is_live(run["status"])
+    epochs = int(run["epochs"] or 0)
+    if live:
+        st.progress(_share(run["progress"]), text=progress_text(run))
+    columns = st.columns(5)
+    columns[0].metric("Epochs done", f"{int(run['epoch'])} of {epochs}" if epochs else f"{int(run['epoch'])}")
+    columns[1].metric("Validation accuracy", percent(_number(run["val_accuracy"]), 2))
+    columns[2].metric("Validation loss", number(_number(run["val_loss"]), 4))
+    columns[3].metric(
+        "Examples/s",
+        number(_number(run["examples_per_second"])),
+        help="Training throughput of the last epoch. The first epoch holds the warm-up.",
+    )
+    if live:
+        columns[4].metric("Time left", duration(_number(run["seconds_left"])), help="From the last steps and epochs.")
+    else:
+        columns[4].metric("Time in all", duration(_number(run["time_total"])), help="From the process's start.")
+
+
+def progress_text(run: Row) -> str:
+    """Where a live run stands, in a sentence without anything typed by a person."""
+    if run["status"] == RunStatus.SCHEDULED:
+        return "Waiting to start"
+    phase = run["phase"] if run["phase"] in list(Phase) else Phase.STARTING
+    text = str(phase)[:1].upper() + str(phase)[1:]
+    if phase in (Phase.TRAINING, Phase.VALIDATING) and run["epochs"]:
+        done, epochs = int(run["epoch"]), int(run["epochs"])
+        # An epoch counts as done once it is trained; its validation comes after.
+        current = done if phase is Phase.VALIDATING else done + 1
+        text += f", epoch {max(1, min(current, epochs))} of {epochs}"
+    left = _number(run["seconds_left"])
+    return f"{text} · {duration(left)} left" if left is not None and math.isfinite(left) else text
+
+
+def show_curves(history: pd.DataFrame) -> None:
+    """Loss and accuracy by epoch, training and validation."""
+    drawn = [metric for metric in (Metric.LOSS, Metric.ACCURACY) if _has(history, metric)]
+    if not drawn:
+        st.caption("Curves appear here after the first epoch.")
+        return
+    log_scale = st.toggle("Logarithmic loss", key="run_log_scale")
+    for column, metric in zip(st.columns(2), drawn, strict=False):
+        table = curves.curve_table(history, metric)
+        with column:
+            st.plotly_chart(
+                curves.curve_figure(table, metric, log_scale and metric == Metric.LOSS),
+                key=f"run_curve_{metric}",
+                config=theme.CONFIG,
+                alt=curves.curve_title(table, metric),
+            )
+            broken = curves.not_finite(table, metric)
+            if broken:
+                st.markdown(f":orange[:material/warning:] {broken}: a gap in the curve.")
+
+
+def _has(history: pd.DataFrame, metric: str) -> bool:
+    return bool(history["metric"].isin([metric, Metric.VAL_PREFIX + metric]).any())
+
+
+def _number(value: typing.Any) -> float | None:
+    return None if value is None or value is pd.NA else float(value)
+
+
+def _share(value: typing.Any) -> float:
+    found = _number(value)
+    return min(1.0, max(0.0, found)) if found is not None and math.isfinite(found) else 0.0

@@ -1,0 +1,115 @@
+"""The table of runs: what it shows of each, and what the filters leave."""
+
+import typing
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from dashboard.components import status
+from dashboard.components.spec_values import CHOICE_LABELS
+
+SEARCHED = ("name", "workload", "dataset", "user", "group", "run_id", "reason")
+SHOWN = (
+    "status",
+    "name",
+    "workload",
+    "dataset",
+    "device",
+    "strategy",
+    "total_replicas",
+    "global_batch_size",
+    "progress",
+    "examples_per_second",
+    "val_accuracy",
+    "submitted",
+    "user",
+    "group",
+)
+
+
+def filtered(runs: pd.DataFrame, statuses: Sequence[str], text: str, group: str | None) -> pd.DataFrame:
+    """The runs that pass every filter; an empty filter lets all pass. `text` is a plain text, found in any case."""
+    keep = pd.Series(True, index=runs.index)
+    if statuses:
+        keep &= runs["status"].isin(list(statuses))
+    if group:
+        keep &= runs["group"] == group
+    if text.strip():
+        wanted = text.strip().casefold()
+        found = pd.Series(False, index=runs.index)
+        for column in SEARCHED:
+            found |= runs[column].str.casefold().str.contains(wanted, regex=False)
+        keep &= found
+    return runs[keep].reset_index(drop=True)
+
+
+def table(runs: pd.DataFrame) -> pd.DataFrame:
+    """The columns of SHOWN as people read them; same rows, same order."""
+    shown = runs[list(SHOWN)].copy()
+    shown["status"] = runs["status"].map(status.word)
+    shown["device"] = [
+        f"{CHOICE_LABELS.get(device, device)}{f' ({logical} simulated)' if simulated and logical else ''}"
+        for device, simulated, logical in zip(
+            runs["device"], runs["simulated"], runs["logical_devices"].fillna(0), strict=True
+        )
+    ]
+    shown["strategy"] = runs["strategy"].map(lambda name: CHOICE_LABELS.get(name, name))
+    return shown
+
+
+def column_config(timezone: str | None) -> dict[str, typing.Any]:
+    """Titles, units and precision of the columns."""
+    column = st.column_config
+    return {
+        "status": column.TextColumn("Status", width=100, pinned=True),
+        "name": column.TextColumn("Run", width=260, pinned=True),
+        "workload": column.TextColumn("Workload", width=95),
+        "dataset": column.TextColumn("Data set", width=110),
+        "device": column.TextColumn("Device", width=115),
+        "strategy": column.TextColumn("Strategy", width=140),
+        "total_replicas": column.NumberColumn("Replicas", width=72, format="localized"),
+        "global_batch_size": column.NumberColumn("Batch", width=65, format="localized", help="Global batch size"),
+        "progress": column.ProgressColumn("Progress", width=110, format="percent", min_value=0.0, max_value=1.0),
+        "examples_per_second": column.NumberColumn(
+            "Examples/s", width=90, format="%,.0f", help="Training throughput of the last epoch"
+        ),
+        "val_accuracy": column.NumberColumn(
+            "Val. accuracy", width=100, format="percent", help="Validation accuracy after the last epoch"
+        ),
+        "submitted": column.DatetimeColumn("Submitted", width=130, format="D MMM, HH:mm", timezone=timezone),
+        "user": column.TextColumn("User", width=90),
+        "group": column.TextColumn("Group", width=110),
+    }
+
+
+def show(runs: pd.DataFrame, key: str) -> str | None:
+    """Draws the table. Returns the run whose row or cell was chosen, None as long as none was.
+
+    A live table gains rows between drawing and click: the choice is read against the rows that were drawn.
+    """
+    drawn = st.session_state.get(f"{key}_drawn", [])
+    chosen = _chosen_row(st.session_state.get(key))
+    st.dataframe(
+        table(runs),
+        key=key,
+        on_select="rerun",
+        selection_mode=["single-row", "single-cell"],
+        hide_index=True,
+        height=min(38 + 35 * max(len(runs), 1), 640),
+        placeholder="–",
+        column_config=column_config(st.context.timezone),
+        alt="Runs, newest first",
+        lazy=False,
+    )
+    st.session_state[f"{key}_drawn"] = runs["run_id"].tolist()
+    return drawn[chosen] if chosen is not None and chosen < len(drawn) else None
+
+
+def _chosen_row(state: typing.Any) -> int | None:
+    if not state:
+        return None
+    selection = state["selection"]
+    if selection["rows"]:
+        return int(selection["rows"][0])
+    return int(selection["cells"][0][0]) if selection["cells"] else None

@@ -1,0 +1,67 @@
+"""The Start button. However often it is pressed, one press starts one run.
+
+The button's identity and the submission share a token. A second click of a double click either reaches the same
+button again (the queue answers the same token with the same run) or a button that is gone (Streamlit drops it). The
+token is renewed only by a start that went well, and the next start of the same spec is a button of its own.
+"""
+
+import uuid
+
+import streamlit as st
+
+from dashboard import data
+from training.spec import RunSpec
+from training.spec_rules import Problem
+
+_TOKEN = "launch_token"
+_STARTED = "launch_started"
+
+
+def show(spec: RunSpec | None, refusals: int) -> list[Problem]:
+    """Draws the button, or what was started.
+
+    Args:
+        spec: what to start; None while the form cannot be read.
+        refusals: how many problems refuse it.
+
+    Returns:
+        What refused the start at the last moment, to be shown beside the fields.
+    """
+    token = st.session_state.setdefault(_TOKEN, uuid.uuid4().hex)
+    started = st.session_state.get(_STARTED)
+    if started and spec is not None and started["spec"] == spec.to_json():
+        _show_started(started["run_id"], spec)
+        return []
+    if spec is None or refusals:
+        st.button("Start", key="launch_start_refused", type="primary", disabled=True, width="stretch")
+        st.caption("Mend what is refused, then start." if refusals != 1 else "Mend the refused field, then start.")
+        return []
+    key = f"launch_start_{token}"
+    if not st.button("Start", key=key, type="primary", icon=":material/play_arrow:", width="stretch"):
+        return []
+    run_id, problems = data.submit(spec, token)
+    if problems:
+        return problems
+    st.session_state[_STARTED] = {"run_id": run_id, "spec": spec.to_json()}
+    st.session_state[_TOKEN] = uuid.uuid4().hex
+    st.rerun()
+
+
+def _show_started(run_id: str, spec: RunSpec) -> None:
+    with st.container(border=True, gap="xsmall"):
+        st.markdown(":green[:material/check_circle:] **Started**")
+        st.text(spec.display_name)
+        st.page_link(
+            "app_pages/run.py", label="Watch the run", icon=":material/monitoring:", query_params={"run": run_id}
+        )
+        st.button(
+            "Start the same again",
+            key=f"launch_again_{st.session_state[_TOKEN]}",
+            icon=":material/replay:",
+            on_click=_forget,
+            help="Brings the Start button back, for one more run of the same spec.",
+        )
+
+
+def _forget() -> None:
+    st.session_state.pop(_STARTED, None)

@@ -1,0 +1,47 @@
+"""What a spec amounts to, beside the form: derived sizes, what it asks of the machines, the command to copy."""
+
+import streamlit as st
+
+from dashboard.components import status
+from dashboard.components.spec_values import Derived, command
+from dashboard.components.text import count
+from experiments.capacity import Capacity, Request
+from training.spec import RunSpec
+
+
+def show(spec: RunSpec, found: Derived, request: Request | None, machines: Capacity) -> None:
+    """Draws the sizes. `request` is None while the machines cannot carry the run."""
+    st.text(spec.display_name)
+    if spec.simulated:
+        status.simulated_badge(spec.logical_devices)
+    rows = [
+        ("Replicas in sync", f"{found.total_replicas:,}"),
+        ("Batch per replica", count(found.per_replica_batch_size, "example")),
+        ("Steps per epoch", f"{found.steps_per_epoch:,}"),
+        ("Steps in all", f"{found.total_steps:,}"),
+        ("Left out per epoch", _left_out(found)),
+        ("Validated on", count(found.validation_examples, "example")),
+    ]
+    if request is not None:
+        rows.append(("Asks for", _asks(request, machines)))
+    for label, value in rows:
+        with st.container(horizontal=True, horizontal_alignment="distribute", gap="small", wrap=False):
+            st.caption(label, width="content")
+            st.text(value, width="content")
+
+
+def show_command(spec: RunSpec) -> None:
+    """The command that starts the same run."""
+    st.caption("The same from a terminal")
+    st.code(command(spec), language="bash", wrap_lines=True)
+
+
+def _left_out(found: Derived) -> str:
+    if not found.examples_left_out:
+        return "nothing"
+    return f"{found.examples_left_out:,} of {found.training_examples:,}"
+
+
+def _asks(request: Request, machines: Capacity) -> str:
+    cpus = f"{request.cpus_total:,} of {count(machines.cpus, 'CPU')}"
+    return f"{cpus}, {request.gpus_total:,} of {count(machines.gpus, 'GPU')}" if request.gpus_total else cpus

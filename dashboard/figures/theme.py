@@ -1,0 +1,70 @@
+"""Colours and layout that every figure shares. Works on the light and on the dark page.
+
+The colours are Okabe and Ito's colour-blind-safe set (https://jfly.uni-koeln.de/color/), its light members darkened
+until each has a contrast of at least 3:1 (WCAG 2.1, 1.4.11) with both backgrounds of `.streamlit/config.toml`.
+"""
+
+import html
+
+import plotly.graph_objects as go
+
+BLUE = "#1F83BF"
+VERMILION = "#D55E00"
+GREEN = "#009E73"
+PURPLE = "#BE6A99"
+AMBER = "#B97F00"
+GREY = "#7C8894"
+TEAL = "#2A93A8"
+CATEGORICAL = (BLUE, VERMILION, GREEN, PURPLE, AMBER, TEAL, GREY)
+
+TRAINING = BLUE
+VALIDATION = VERMILION
+WARM_UP = GREY
+
+HATCHES = ("", "/", "x", ".", "\\", "-", "|")
+
+GRID = "rgba(128, 144, 160, 0.25)"
+LINE = "rgba(128, 144, 160, 0.6)"
+
+# What the modebar offers: zoom, reset and an image to keep. Plotly's logo and its link outside stay away.
+CONFIG = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "pan2d"],
+}
+
+
+def device_style(device: str) -> tuple[str, str]:
+    """Colour and hatching of a device such as `GPU:1`, the same in every figure; CPUs and GPUs start apart."""
+    name, _, index = device.rpartition(":")
+    place = (int(index) if index.isdecimal() else 0) + (3 if name.endswith("GPU") else 0)
+    return CATEGORICAL[place % len(CATEGORICAL)], HATCHES[place % len(HATCHES)]
+
+
+def plain(text: object) -> str:
+    """A typed text as Plotly must get it, so that it is shown as typed.
+
+    Plotly reads a small HTML (`<b>`, `<br>`, `<a href>`) in every title, legend entry, tick and hover, decodes only a
+    few named entities (so quotes stay as they are), and hands `$...$` to MathJax where the page has it.
+    """
+    escaped = html.escape(str(text), quote=False).replace("$", "&#36;")
+    return " ".join(escaped.split())
+
+
+def style(figure: go.Figure, title: str, height: int) -> go.Figure:
+    """Gives a figure the common look. `title` is a sentence that says what is seen; typed text in it goes through
+    `plain` first. Height in pixels."""
+    figure.update_layout(
+        title={"text": title, "x": 0, "xanchor": "left", "y": 0.97, "yanchor": "top", "font": {"size": 15}},
+        height=height,
+        margin={"l": 8, "r": 8, "t": 64, "b": 8},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom", "title": None},
+        hovermode="x unified",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        colorway=list(CATEGORICAL),
+        # The reader's zoom and hidden legend entries survive the redraw of a live chart.
+        uirevision="keep",
+    )
+    figure.update_xaxes(gridcolor=GRID, zeroline=False, linecolor=LINE, automargin=True)
+    figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin=True)
+    return figure
