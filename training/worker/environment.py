@@ -1,0 +1,168 @@
+"""The environment of a run: versions, processors, GPUs, code. Read after the first step, when it delays nothing."""
+
+import os
+import platform
+import subprocess
+import sys
+import typing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from training import hardware
+from training.names import Tag
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+_GIT_SECONDS = 5.0
+
+# Variables that change what TensorFlow does. Not everything, and not all of TF_: others hold secrets (TF_VAR_...).
+_TELLING = (
+    "CUDA_",
+    "KERAS_BACKEND",
+    "NCCL_",
+    "NVIDIA_VISIBLE_DEVICES",
+    "OMP_",
+    "TF_CONFIG",
+    "TF_CPP_",
+    "TF_CUDNN_",
+    "TF_DETERMINISTIC_",
+    "TF_ENABLE_",
+    "TF_FORCE_",
+    "TF_GPU_",
+    "TF_NUM_",
+    "TF_XLA_",
+    "XLA_",
+)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The code's commit, and whether tracked files differ from it. Empty outside a git repository."""
+
+    commit: str = ""
+    dirty: bool = False
+
+
+def describe() -> dict[str, str]:
+    """The environment as tags (`names.Tag`). GPU tags are there if TensorFlow sees a GPU in this process."""
+    build = tf.sysconfig.get_build_info()
+    tags = {
+        Tag.PYTHON: platform.python_version(),
+        Tag.TENSORFLOW: tf.__version__,
+        Tag.KERAS: keras.__version__,
+        Tag.NUMPY: np.__version__,
+        Tag.CUDA: str(build.get("cuda_version", "")),
+        Tag.CUDNN: str(build.get("cudnn_version", "")),
+        Tag.GIT_COMMIT: git_commit().commit,
+        Tag.CPU_MODEL: hardware.cpu_model(),
+        Tag.CPU_COUNT: str(hardware.usable_cpus()),
+        Tag.HOST: platform.node(),
+    }
+    ordinals = _visible_ordinals()
+    if ordinals:
+        driver = hardware.gpus()
+        shown = hardware.visible(driver.found)
+        used = [shown[ordinal] for ordinal in ordinals if ordinal < len(shown)]
+        tags |= {
+            Tag.GPU_MODEL: ", ".join(dict.fromkeys(gpu.name for gpu in used)),
+            Tag.GPU_IDS: gpu_ids(ordinals, shown),
+            Tag.DRIVER: driver.driver,
+        }
+    return {name: value for name, value in tags.items() if value}
+
+
+def gpu_ids(ordinals: typing.Sequence[int], shown: typing.Sequence[hardware.Gpu]) -> str:
+    """Which physical GPU is which TensorFlow device, one a line: `GPU:0 = physical 5 (GPU-<uuid>)`.
+
+    Args:
+        ordinals: of TensorFlow's visible physical devices, in order.
+        shown: the GPUs CUDA shows this process, in CUDA's order.
+    """
+    asked = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    lines = []
+    for place, ordinal in enumerate(ordinals):
+        if ordinal < len(shown):
+            physical = f"physical {shown[ordinal].index} ({shown[ordinal].uuid})"
+        else:
+            # A slice (MIG) is not in the driver's list: then what was asked for is all there is to say.
+            physical = (asked[ordinal].strip() if ordinal < len(asked) else "") or "unknown"
+        lines.append(f"GPU:{place} = {physical}")
+    return "\n".join(lines)
+
+
+def _visible_ordinals() -> list[int]:
+    """CUDA ordinals of the GPUs this process left visible: `/physical_device:GPU:1` -> 1."""
+    return [int(device.name.rsplit(":", 1)[1]) for device in tf.config.get_visible_devices("GPU")]
+
+
+def full() -> dict[str, typing.Any]:
+    """Everything of `describe` and more, as plain JSON values, for environment.json."""
+    driver = hardware.gpus()
+    return {
+        "python": {"version": platform.python_version(), "executable": sys.executable},
+        "platform": {"system": platform.system(), "release": platform.release(), "machine": platform.machine()},
+        "host": platform.node(),
+        "cpu": {
+            "model": hardware.cpu_model(),
+            "usable": hardware.usable_cpus(),
+            "of_host": os.cpu_count(),
+            "affinity": sorted(os.sched_getaffinity(0)),
+        },
+        "gpus": [asdict(gpu) for gpu in hardware.visible(driver.found)],
+        "driver": {"version": driver.driver, "cuda": driver.cuda, "error": driver.error},
+        "tensorflow": {
+            "version": tf.__version__,
+            "keras": keras.__version__,
+            "build": {name: _plain(value) for name, value in tf.sysconfig.get_build_info().items()},
+            "physical_devices": [device.name for device in tf.config.list_physical_devices()],
+            "visible_devices": [device.name for device in tf.config.get_visible_devices()],
+            "logical_devices": [device.name for device in tf.config.list_logical_devices()],
+        },
+        "packages": packages(),
+        "git": asdict(git_commit()),
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_TELLING)},
+        "tags": describe(),
+    }
+
+
+def _plain(value: typing.Any) -> typing.Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def packages() -> dict[str, str]:
+    """Installed distributions and their versions, read from the names of their folders: parsing them takes long."""
+    found = {}
+    for folder in reversed(sys.path):  # the first on the path is what is imported
+        for info in Path(folder or ".").glob("*.dist-info"):
+            name, _, version = info.stem.rpartition("-")
+            found[name.lower().replace("_", "-")] = version
+    return dict(sorted(found.items()))
+
+
+def git_commit(folder: Path = CHECKOUT) -> Commit:
+    """The commit of a checkout; empty where there is no repository, or no git."""
+    # --untracked-files=no: data folders in a checkout may hold many files. No locks: somebody may be committing.
+    command = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
+    try:
+        answer = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return Commit()
+    if answer.returncode:
+        return Commit()
+    lines = answer.stdout.splitlines()
+    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "")
+    if commit == "(initial)":
+        return Commit()
+    return Commit(commit, any(not line.startswith("#") for line in lines))
