@@ -160,23 +160,26 @@ def steady_speedup(steady: pd.DataFrame, baseline: Sequence[str], candidate: Seq
         rows = _chosen(steady, run_ids)
         left_out += [f"{row.run_id}: {row.reason}" for row in rows[~rows["steady"]].itertuples()]
         sides.append(rows[rows["steady"]])
+    speeds = [side["throughput"].to_numpy() for side in sides]
     errors = [(side["relative_se"].to_numpy(), side["df"].to_numpy()) for side in sides]
-    found = ratio_of(sides[0]["throughput"].to_numpy(), sides[1]["throughput"].to_numpy(), *errors)
+    found = ratio_of(speeds[0], speeds[1], errors[0], errors[1])
     if not left_out:
         return found
     note = "; ".join(filter(None, [found.note, f"left out {len(left_out)}: {left_out[0]}"]))
     return Ratio(**{**vars(found), "note": note})
 
 
-START_COLUMNS = ("time_startup", "time_data", "time_build", "time_first_step")
+START_COLUMNS = ("time_startup", "time_data", "time_build")
+"""Paid once, before the first step. The first step is the first window of training, so what it took above steady
+speed is among the excess of warm-up already."""
 
 
 def costs(runs: pd.DataFrame, steady: pd.DataFrame) -> pd.DataFrame:
     """What each run pays once and what it pays an epoch, in seconds.
 
-    `start` is process start, data, model and first step (tracing and compiling) and what warm-up took above steady
-    speed; waiting in the queue is not in it. `epoch` is one steady epoch of training with its validation. `whole` is
-    the time such a run takes, start + epochs * epoch.
+    `start` is process start, data, model, and what warm-up took above steady speed, the first step's tracing and
+    compiling foremost; waiting in the queue is not in it. `epoch` is one steady epoch of training with its
+    validation. `whole` is the time such a run takes, start + epochs * epoch.
 
     Args:
         runs: with run_id and the START_COLUMNS. A part that was not recorded (NaN) leaves start and whole NaN.
@@ -210,7 +213,7 @@ def end_to_end_speedup(cost: pd.DataFrame, baseline: Sequence[str], candidate: S
         note = f"epochs differ ({', '.join(map(str, epochs))}): whole runs compare at equal epochs only"
         return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *counts, note)
     speeds = [1 / side["whole"].dropna().to_numpy() for side in sides]
-    return ratio_of(*speeds)
+    return ratio_of(speeds[0], speeds[1])
 
 
 @dataclass(frozen=True)
@@ -252,8 +255,8 @@ def break_even(cost: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[
     least = min(len(side) for side in sides)
     interval = Interval(math.nan, math.nan, math.nan)
     if least > 1:
-        variance = sum(side.var(ddof=1) / len(side) for side in sides)
-        interval = quotient(later, float(variance["start"]), gained, float(variance["epoch"]), least - 1)
+        variances = np.sum([side.var(ddof=1).to_numpy() / len(side) for side in sides], axis=0)
+        interval = quotient(later, float(variances[0]), gained, float(variances[1]), least - 1)
     mark = "" if least > 1 else f"; {ONE_RUN_EACH}" if max(map(len, sides)) == 1 else "; one run on one side"
     if least > 1 and not interval.known:
         return BreakEven(

@@ -57,6 +57,7 @@ class SteadyState:
             there are too few windows to know it.
         df: degrees of freedom of that standard error.
         windows, warmup_windows: how many were used, how many were left out.
+        steady_seconds: time in the windows that were used.
         warmup_seconds: time in the windows that were left out.
         excess_seconds: how much longer they took than steady windows of the same work.
         autocorrelation: lag-1 autocorrelation of the windows' times.
@@ -72,6 +73,7 @@ class SteadyState:
     df: float = 0.0
     windows: int = 0
     warmup_windows: int = 0
+    steady_seconds: float = math.nan
     warmup_seconds: float = math.nan
     excess_seconds: float = math.nan
     autocorrelation: float = math.nan
@@ -228,6 +230,7 @@ def find_steady(
         df=df,
         windows=len(kept_seconds),
         warmup_windows=first,
+        steady_seconds=float(kept_seconds.sum()),
         warmup_seconds=warmup,
         excess_seconds=warmup - float(examples[:first].sum()) / throughput,
         autocorrelation=autocorrelation,
@@ -247,6 +250,7 @@ STEADY_COLUMNS: dict[str, str] = {
     "df": "float64",
     "windows": "int64",
     "warmup_windows": "int64",
+    "steady_seconds": "float64",
     "warmup_seconds": "float64",
     "excess_seconds": "float64",
     "autocorrelation": "float64",
@@ -356,7 +360,7 @@ def steady_states(runs: pd.DataFrame, history: pd.DataFrame, rule: SteadyRule = 
     """
     wanted = history[history["metric"].isin(list(_SERIES)) & history["run_id"].isin(runs["run_id"])]
     by_run: dict[str, dict[str, pd.DataFrame]] = {}
-    for (run_id, metric), points in wanted.groupby(["run_id", "metric"], sort=False):  # type: ignore[misc]
+    for (run_id, metric), points in wanted.groupby(["run_id", "metric"], sort=False):
         by_run.setdefault(str(run_id), {})[_SERIES[str(metric)]] = points
     needed = runs[["run_id", "global_batch_size", "steps_per_execution"]].astype(
         {"global_batch_size": float, "steps_per_execution": float}

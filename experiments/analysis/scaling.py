@@ -1,0 +1,278 @@
+"""Scaling curves from runs: which runs make a curve, its points with intervals, and the devices worth using."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from experiments.analysis.comparable import FIELDS, BatchRule, Thing, fields, may_differ
+from experiments.analysis.intervals import between_runs, t_quantile
+from experiments.analysis.scaling_fit import FURTHEST, Fit
+from experiments.analysis.scaling_laws import Scaling
+from experiments.analysis.speedup import ratio_of
+from training.names import Metric
+
+AXES = (Thing.REPLICAS, Thing.WORKERS)
+RULES = {Scaling.STRONG: BatchRule.FIXED_GLOBAL, Scaling.WEAK: BatchRule.FIXED_PER_REPLICA}
+CURVE_COLUMNS = {
+    "curve": "int64",
+    "scaling": "str",
+    "axis": "str",
+    "batch": "int64",
+    "label": "str",
+    "run_id": "str",
+    "count": "int64",
+}
+
+
+def _strands(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """One curve for each strategy of several devices, with the single-device runs that start it.
+
+    A single device is measured as a team would use it, with no strategy, where such a run exists.
+    """
+    single = table["count"] == 1
+    for strategy in table.loc[~single, "strategy"].unique():
+        starts = table[single & table["strategy"].isin(["one_device", strategy])]
+        plain = starts[starts["strategy"] == "one_device"]
+        yield pd.concat([plain if len(plain) else starts, table[~single & (table["strategy"] == strategy)]])
+
+
+def curves(runs: pd.DataFrame) -> pd.DataFrame:
+    """Sorts runs into scaling curves. Strong and weak scaling, and replicas and workers, never share one.
+
+    Args:
+        runs: rows of RUN_COLUMNS, those to be drawn (see `validity.included`).
+
+    Returns:
+        [curve, scaling, axis, batch, label, run_id, count], one row for each run of each curve. A curve has runs at
+        two or more numbers of devices that agree in every field but that number, the strategy and the batch that
+        follows. A run may be in several: a single-device run starts a strong and a weak one. `count` is the total
+        number of replicas; `batch` the global size (strong) or the size per replica (weak).
+    """
+    table = fields(runs)
+    table["count"] = runs["total_replicas"].astype("float64").to_numpy()
+    table = table[table["count"].notna()]
+    parts: list[pd.DataFrame] = []
+    for axis in AXES:
+        for scaling, rule in RULES.items():
+            allowed = may_differ(axis, rule)
+            fixed = "global_batch_size" if scaling is Scaling.STRONG else "per_replica_batch_size"
+            keys = [name for name in FIELDS if name not in allowed]
+            for _, group in table.groupby(keys, sort=False):
+                for strand in _strands(group):
+                    if strand["count"].nunique() < 2:
+                        continue
+                    first = strand.iloc[0]
+                    label = f"{first['workload']} on {first['device']}, {axis.value}, {rule.value} of {first[fixed]}"
+                    part = pd.DataFrame({"run_id": strand.index, "count": strand["count"].to_numpy()})
+                    parts.append(
+                        part.assign(
+                            curve=len(parts),
+                            scaling=str(scaling),
+                            axis=str(axis),
+                            batch=int(first[fixed]),
+                            label=label,
+                        )
+                    )
+    if not parts:
+        return pd.DataFrame(columns=list(CURVE_COLUMNS)).astype(CURVE_COLUMNS)
+    return pd.concat(parts, ignore_index=True)[list(CURVE_COLUMNS)].astype(CURVE_COLUMNS)
+
+
+POINT_COLUMNS = {
+    "count": "int64",
+    "runs": "int64",
+    "throughput": "float64",
+    "throughput_low": "float64",
+    "throughput_high": "float64",
+    "per_device": "float64",
+    "speedup": "float64",
+    "speedup_low": "float64",
+    "speedup_high": "float64",
+    "efficiency": "float64",
+    "efficiency_low": "float64",
+    "efficiency_high": "float64",
+    "ideal": "float64",
+    "called": "str",
+    "note": "str",
+}
+
+
+def points(curve: pd.DataFrame, steady: pd.DataFrame) -> pd.DataFrame:
+    """The measured points of one curve.
+
+    Speedup is throughput over that of the fewest devices measured; efficiency is speedup over the ratio of device
+    counts, 1 on the ideal line. Neither is clamped: two devices slower than one give a speedup below 1. For weak
+    scaling it is throughput too that is compared, not time.
+
+    Args:
+        curve: rows of `curves` for one curve: [run_id, count].
+        steady: frame of `timing.steady_states`; runs without a steady state are left out.
+
+    Returns:
+        [counts, POINT_COLUMNS], ascending; throughput in examples per second with its 95% interval between runs, NaN
+        with one run. The first point's speedup and efficiency are 1 without interval.
+    """
+    table = curve[["run_id", "count"]].merge(steady[steady["steady"]], on="run_id")
+    groups = {int(count): group for count, group in table.groupby("count", sort=True)}  # type: ignore[call-overload]
+    rows: list[dict] = []
+    for count, group in groups.items():
+        speeds = group["throughput"].to_numpy(float)
+        mean = between_runs(np.log(speeds))
+        half = t_quantile(mean.df) * math.sqrt(mean.variance) if mean.runs > 1 else math.nan
+        throughput = math.exp(mean.mean)
+        row = {
+            "count": count,
+            "runs": len(speeds),
+            "throughput": throughput,
+            "throughput_low": throughput * math.exp(-half),
+            "throughput_high": throughput * math.exp(half),
+            "per_device": throughput / count,
+            "speedup": 1.0,
+            "efficiency": 1.0,
+            "ideal": throughput,
+            "called": "",
+            "note": "" if len(speeds) > 1 else "one run: spread between runs unknown",
+        }
+        if rows:
+            fewest = next(iter(groups))
+            base = groups[fewest]
+            ratio = ratio_of(speeds, base["throughput"].to_numpy(float), _errors(group), _errors(base))
+            share = fewest / count
+            row |= {
+                "speedup": ratio.ratio,
+                "speedup_low": ratio.low,
+                "speedup_high": ratio.high,
+                "efficiency": ratio.ratio * share,
+                "efficiency_low": ratio.low * share,
+                "efficiency_high": ratio.high * share,
+                "ideal": rows[0]["throughput"] / share,
+                "called": str(ratio.called),
+                "note": ratio.note,
+            }
+        rows.append(row)
+    return pd.DataFrame(rows, columns=list(POINT_COLUMNS)).astype(POINT_COLUMNS)
+
+
+def _errors(group: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    return group["relative_se"].to_numpy(float), group["df"].to_numpy(float)
+
+
+def predictions(fit: Fit) -> pd.DataFrame:
+    """The fitted curve and what may be predicted from it.
+
+    Returns:
+        [count, throughput, low, high, predicted]: every whole number of devices up to the largest measured with the
+        interval of the curve, and, where `Fit.refusal` allows, on to twice that with the interval of one new run
+        (`predicted` True).
+    """
+    largest = fit.counts[-1]
+    rows = [
+        (count, *(vars(fit.throughput(count))[name] for name in ("value", "low", "high")), False)
+        for count in _whole_numbers(1, largest)
+    ]
+    for count in _whole_numbers(largest + 1, FURTHEST * largest):
+        if not fit.refusal(count):
+            rows.append((count, *(vars(fit.predict(count))[name] for name in ("value", "low", "high")), True))
+    names = {"count": "int64", "throughput": "float64", "low": "float64", "high": "float64", "predicted": "bool"}
+    return pd.DataFrame(rows, columns=list(names)).astype(names)
+
+
+def _whole_numbers(first: int, last: int, most: int = 64) -> list[int]:
+    """Whole numbers from first to last, thinned to about `most` of them: enough for a line."""
+    if last < first:
+        return []
+    return sorted({round(value) for value in np.linspace(first, last, min(most, last - first + 1))})
+
+
+@dataclass(frozen=True)
+class WorthUsing:
+    """The number of devices worth using at a chosen efficiency.
+
+    Attributes:
+        count: the most devices at which efficiency is still reached.
+        low, high: 95% interval; NaN when it comes from measured points only.
+        at_limit: whether efficiency was still reached at the last number the data may speak of: then it is "at least".
+        note: where the number comes from.
+    """
+
+    count: int
+    low: float
+    high: float
+    at_limit: bool
+    note: str
+
+    def sentence(self, efficiency: float, devices: str = "devices") -> str:
+        """The answer in one line."""
+        least = "at least " if self.at_limit else ""
+        interval = f" ({self.low:.0f} to {self.high:.0f})" if math.isfinite(self.low) else ""
+        return f"{least}{self.count} {devices}{interval} work at {efficiency:.0%} efficiency or better, {self.note}"
+
+
+def worth_using(measured: pd.DataFrame, fit: Fit | None, efficiency: float) -> WorthUsing:
+    """How many devices work at a chosen efficiency or better.
+
+    By the fitted law up to twice the largest measured number where it may predict, else among the measured points.
+
+    Args:
+        measured: frame of `points`.
+        fit: the law to use (see `scaling_fit.preferred`); None to use the measured points.
+        efficiency: share of the ideal throughput, above 0, at most 1.
+
+    Raises:
+        ValueError: an efficiency outside (0, 1], or no point.
+    """
+    if not 0 < efficiency <= 1:
+        raise ValueError(f"efficiency {efficiency} is not above 0 and at most 1")
+    if measured.empty:
+        raise ValueError("no measured point")
+    largest = int(measured["count"].max())
+    if fit is None or fit.refusal(largest + 1):
+        reached = measured.loc[measured["efficiency"] >= efficiency, "count"]
+        count = int(reached.max())
+        reason = fit.refusal(largest + 1) if fit is not None else "no law was fitted"
+        return WorthUsing(count, math.nan, math.nan, count == largest, f"of the measured numbers ({reason})")
+    counts = np.arange(1, FURTHEST * largest + 1)
+    # Efficiency falls with every further device, so the counts that reach it are the first ones.
+    best = int((fit.relative(counts) / counts >= efficiency).sum())
+    shapes = [fit.law.relative(float(n), *fit.region[:, 1:].T) / n >= efficiency for n in counts]
+    reached_by = np.sum(shapes, axis=0)
+    return WorthUsing(best, float(reached_by.min()), float(reached_by.max()), best == counts[-1], f"by {fit.law.name}")
+
+
+_DEVICE_METRICS = {"utilisation": Metric.SYSTEM_GPU_UTILIZATION, "memory_mb": Metric.SYSTEM_GPU_MEMORY}
+
+
+def devices(history: pd.DataFrame, run_id: str) -> pd.DataFrame:
+    """Utilisation and memory of each GPU of a run.
+
+    In synchronous training every replica does the same number of steps, so the slowest device is the one that is
+    busy while the others wait for it: the highest utilisation. It is named only when it stands out by 5 points.
+
+    Args:
+        history: long frame [run_id, metric, step, value, timestamp].
+        run_id: the run.
+
+    Returns:
+        [device, utilisation (median percent), memory_mb (peak), slowest]; empty when nothing was sampled.
+    """
+    mine = history[history["run_id"] == run_id]
+    rows = []
+    index = 0
+    while True:
+        series = {
+            name: mine.loc[mine["metric"] == metric.format(index=index), "value"]
+            for name, metric in _DEVICE_METRICS.items()
+        }
+        if all(values.empty for values in series.values()):
+            break
+        rows.append((f"GPU:{index}", series["utilisation"].median(), series["memory_mb"].max()))
+        index += 1
+    table = pd.DataFrame(rows, columns=["device", "utilisation", "memory_mb"])
+    table = table.astype({"device": "str", "utilisation": "float64", "memory_mb": "float64"})
+    ordered = table["utilisation"].sort_values(ascending=False).to_numpy()
+    stands_out = len(ordered) > 1 and ordered[0] - ordered[1] >= 5
+    table["slowest"] = (table["utilisation"] == ordered[0]) if stands_out else False
+    return table.astype({"slowest": "bool"})

@@ -1,0 +1,191 @@
+"""Flags that make a run's timing doubtful, each with the figure behind it.
+
+A run with a flag that excludes stays visible and out of the figures unless a person puts it back. A flag whose data
+was not recorded is not raised, and `unchecked` says so: silence is not a clean bill.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from training.names import Metric, RunStatus
+
+# Not recorded yet: the names under which the checks below look for them.
+OTHERS_CPU = "system/other_processes_cpu_percentage"  # CPU use on this host outside the run, 100 = all its CPUs
+CPU_PRESSURE = "system/runnable_threads_per_cpu"  # 1-minute load average over the CPUs this host may use
+CPU_STEAL = "system/cpu_steal_percentage"  # time the hypervisor gave to others
+CPU_THROTTLED = "system/cpu_throttled_percentage"  # of the time, by the control group's quota (cpu.stat)
+GPU_OTHERS = "system/gpu_{index}_other_processes"  # processes of others with a context on the GPU
+GPU_CLOCK = "system/gpu_{index}_sm_clock_mhz"
+GPU_THROTTLED = "system/gpu_{index}_throttled"  # 1 where NVML's clocks event reasons hold power, thermal or slowdown
+PROFILER = "profiler"  # column: tag, "true" while TensorFlow's profiler was on
+CPU_COUNT = "cpu_count"  # column: tag env.cpu_count, CPUs the host may use
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From where on a figure makes a timing doubtful. Shares are medians over the run's samples, in percent."""
+
+    others_cpu: float = 10.0
+    runnable_per_cpu: float = 1.5
+    steal: float = 2.0
+    throttled: float = 1.0
+    clock_range: float = 0.10
+    drift: float = 0.02
+    drift_t: float = 3.0
+    short_seconds: float = 1.0
+
+
+LIMITS = Limits()
+FLAG_COLUMNS = {"run_id": "str", "flag": "str", "excludes": "bool", "detail": "str"}
+
+_SAMPLED = {
+    "contention": (OTHERS_CPU, "other processes used the processors"),
+    "oversubscribed": (CPU_PRESSURE, "more runnable threads than cores"),
+    "steal": (CPU_STEAL, "the hypervisor took time away"),
+    "throttled": (CPU_THROTTLED, "the control group's quota held the run back"),
+}
+_ON_GPUS = {
+    "gpu_contention": (GPU_OTHERS, "other processes on the GPU"),
+    "gpu_throttled": (GPU_THROTTLED, "the GPU throttled"),
+    "gpu_clock": (GPU_CLOCK, "the GPU's clock moved"),
+}
+
+Found = Iterator[tuple[str, bool, str]]
+
+
+def _whole(value: object) -> int:
+    """A whole number of a nullable column; 0 when missing."""
+    return 0 if pd.isna(value) else int(value)  # type: ignore[call-overload]
+
+
+def _text(value: object) -> str:
+    return "" if value is None or pd.isna(value) else str(value)  # type: ignore[call-overload]
+
+
+def _from_columns(run: dict) -> Found:
+    status = _text(run["status"])
+    if status != RunStatus.FINISHED:
+        live = status in (RunStatus.SCHEDULED, RunStatus.RUNNING)
+        yield "unfinished", True, f"status {status}: {'still under way' if live else 'did not finish'}"
+    asked, seen = _whole(run["total_replicas"]), _whole(run["replicas_in_sync"])
+    if seen and asked and seen != asked:
+        yield "replicas", True, f"asked for {asked} replicas, TensorFlow used {seen}"
+    devices = _text(run["devices_seen"])
+    if run["device"] == "gpu" and devices and "GPU" not in devices.upper():
+        yield "device", True, f"asked for a GPU, TensorFlow saw {devices}"
+    if run["simulated"] is True or run["simulated"] is np.True_:
+        if asked > 1:
+            detail = f"{asked} simulated replicas share the same hardware"
+        else:
+            detail = "simulated devices cut the hardware into parts"
+        yield "simulated", True, detail
+    threads, workers, cores = _whole(run["cpu_threads"]), max(_whole(run["workers"]), 1), _whole(run.get(CPU_COUNT))
+    if cores and threads * workers > cores:
+        yield "oversubscribed", True, f"{workers} x {threads} threads on {cores} CPUs"
+    if _text(run.get(PROFILER)).lower() == "true":
+        yield "profiler", True, "TensorFlow's profiler was on"
+    if _text(run["notice"]):
+        yield "notice", False, _text(run["notice"])
+
+
+def _from_samples(samples: dict[str, np.ndarray], limits: Limits) -> Found:
+    thresholds = {
+        "contention": limits.others_cpu,
+        "oversubscribed": limits.runnable_per_cpu,
+        "steal": limits.steal,
+        "throttled": limits.throttled,
+    }
+    for flag, (metric, words) in _SAMPLED.items():
+        values = samples.get(metric)
+        if values is not None and np.median(values) > thresholds[flag]:
+            unit = " a core" if flag == "oversubscribed" else "%"
+            yield flag, True, f"{words}: {np.median(values):.3g}{unit} (limit {thresholds[flag]:g})"
+    for flag, (template, words) in _ON_GPUS.items():
+        index = 0
+        while (values := samples.get(template.format(index=index))) is not None:
+            if flag == "gpu_clock":
+                low, high = np.quantile(values, [0.05, 0.95])
+                if high > 0 and (high - low) / high > limits.clock_range:
+                    yield flag, True, f"{words}: GPU {index} between {low:.0f} and {high:.0f} MHz"
+            elif np.max(values) > 0:
+                yield flag, True, f"{words}: GPU {index}, in {np.mean(values > 0):.0%} of the samples"
+            index += 1
+
+
+def _from_timing(state: dict, limits: Limits) -> Found:
+    if not state["steady"]:
+        yield "no_steady_state", True, _text(state["reason"])
+        return
+    drift, t = state["drift"], state["drift_t"]
+    if abs(drift) > limits.drift and abs(t) > limits.drift_t:
+        word = "slower" if drift > 0 else "faster"
+        yield "drift", True, f"steady windows became {abs(drift):.1%} {word} from the first half to the second"
+    seconds = state["steady_seconds"]
+    if seconds < limits.short_seconds:
+        yield "short", False, f"only {seconds:.2g} s of steady training"
+
+
+def flags(runs: pd.DataFrame, steady: pd.DataFrame, history: pd.DataFrame, limits: Limits = LIMITS) -> pd.DataFrame:
+    """Every flag of every run.
+
+    Args:
+        runs: rows of RUN_COLUMNS; the columns `cpu_count` and `profiler` are used where they exist.
+        steady: frame of `timing.steady_states` for these runs.
+        history: long frame [run_id, metric, step, value, timestamp]; its `system/...` metrics are used.
+        limits: from where on a figure is doubtful.
+
+    Returns:
+        [run_id, flag, excludes, detail], in the order of `runs`; no row for a run without a flag. `excludes` is
+        whether the run stays out of figures; the others only inform.
+    """
+    system = history[history["metric"].str.startswith(Metric.SYSTEM_PREFIX) & np.isfinite(history["value"])]
+    samples: dict[str, dict[str, np.ndarray]] = {}
+    for (run_id, metric), values in system.groupby(["run_id", "metric"], sort=False)["value"]:
+        samples.setdefault(str(run_id), {})[str(metric)] = values.to_numpy(float)
+    states = {row["run_id"]: row for row in steady.to_dict("records")}
+    rows = []
+    for run in runs.to_dict("records"):
+        run_id = run["run_id"]
+        found = [*_from_columns(run), *_from_samples(samples.get(run_id, {}), limits)]
+        state = states.get(run_id)
+        if state is not None:
+            found += _from_timing(state, limits)
+        rows += [(run_id, *flag) for flag in found]
+    return pd.DataFrame(rows, columns=list(FLAG_COLUMNS)).astype(FLAG_COLUMNS)
+
+
+def unchecked(run: pd.Series, history: pd.DataFrame) -> list[str]:
+    """What could not be checked for one run because it was not recorded, in words.
+
+    Args:
+        run: one row of RUN_COLUMNS.
+        history: long frame; may hold other runs.
+    """
+    metrics = set(history.loc[history["run_id"] == run["run_id"], "metric"])
+    checks = list(_SAMPLED.values())
+    if run["device"] == "gpu":
+        checks += [(template.format(index=0), words) for template, words in _ON_GPUS.values()]
+    missing = [f"{words} ({metric})" for metric, words in checks if metric not in metrics]
+    return missing + [f"{words} ({name})" for name, words in _COLUMN_CHECKS.items() if name not in run.index]
+
+
+_COLUMN_CHECKS = {CPU_COUNT: "more threads than CPUs", PROFILER: "profiler on"}
+
+
+def included(runs: pd.DataFrame, flagged: pd.DataFrame, put_back: frozenset[str] = frozenset()) -> pd.Series:
+    """Which runs may be drawn: those without an excluding flag, and those a person put back by hand.
+
+    A run without a steady state cannot be put back: there is no number to draw.
+
+    Returns:
+        bool series indexed by run_id.
+    """
+    excluded = set(flagged.loc[flagged["excludes"], "run_id"])
+    without_number = set(flagged.loc[flagged["flag"] == "no_steady_state", "run_id"])
+    kept = [
+        run_id not in excluded or (run_id in put_back and run_id not in without_number) for run_id in runs["run_id"]
+    ]
+    return pd.Series(kept, index=pd.Index(runs["run_id"], name="run_id"), dtype=bool)
