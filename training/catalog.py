@@ -94,7 +94,7 @@ def _options(examples: int, validation_examples: int, **more: Option) -> dict[st
         ),
         "pipeline": Option(
             "memory",
-            "memory holds the whole set on the device; tf_data streams it through tf.data (cache, shuffle, batch, prefetch)",
+            "memory holds the whole set on the device; tf_data streams it through tf.data (shuffle, batch, prefetch)",
             choices=("memory", "tf_data"),
         ),
         **more,

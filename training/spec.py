@@ -34,8 +34,8 @@ class Part(StrEnum):
     WHO = "who"
 
 
-def _field(default: typing.Any, part: Part, label: str, help: str, **limits: typing.Any) -> typing.Any:  # noqa: A002
-    """A dataclass field with what a form needs to draw it: part, label, help, and limits (choices, minimum, maximum)."""
+def _field(default: typing.Any, part: Part, label: str, help: str, **limits: typing.Any) -> typing.Any:
+    """A dataclass field with what a form needs to draw it: part, label, help, limits (choices, minimum, maximum)."""
     metadata = {"part": part, "label": label, "help": help, **limits}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=dict, metadata=metadata)
