@@ -116,7 +116,7 @@ def points(curve: pd.DataFrame, steady: pd.DataFrame) -> pd.DataFrame:
         with one run. The first point's speedup and efficiency are 1 without interval.
     """
     table = curve[["run_id", "count"]].merge(steady[steady["steady"]], on="run_id")
-    groups = {int(count): group for count, group in table.groupby("count", sort=True)}  # type: ignore[call-overload]
+    groups = {count: table[table["count"] == count] for count in sorted({int(each) for each in table["count"]})}
     rows: list[dict] = []
     for count, group in groups.items():
         speeds = group["throughput"].to_numpy(float)
@@ -169,13 +169,12 @@ def predictions(fit: Fit) -> pd.DataFrame:
         (`predicted` True).
     """
     largest = fit.counts[-1]
+    measured = [(count, fit.throughput(count), False) for count in _whole_numbers(1, largest)]
+    beyond = [count for count in _whole_numbers(largest + 1, FURTHEST * largest) if not fit.refusal(count)]
     rows = [
-        (count, *(vars(fit.throughput(count))[name] for name in ("value", "low", "high")), False)
-        for count in _whole_numbers(1, largest)
+        (count, interval.value, interval.low, interval.high, predicted)
+        for count, interval, predicted in [*measured, *((count, fit.predict(count), True) for count in beyond)]
     ]
-    for count in _whole_numbers(largest + 1, FURTHEST * largest):
-        if not fit.refusal(count):
-            rows.append((count, *(vars(fit.predict(count))[name] for name in ("value", "low", "high")), True))
     names = {"count": "int64", "throughput": "float64", "low": "float64", "high": "float64", "predicted": "bool"}
     return pd.DataFrame(rows, columns=list(names)).astype(names)
 

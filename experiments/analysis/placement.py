@@ -1,0 +1,213 @@
+"""Where ops ran: counts by device and type, asked against actual, surprises, and what moved between two runs.
+
+Input is the placement table, one row a distinct op: PLACEMENT_COLUMNS. Made for 200,000 rows: strings are looked at
+once each, everything else is counting.
+"""
+
+import re
+
+import pandas as pd
+
+from training.names import PLACEMENT_COLUMNS
+
+COMPUTE = "compute"
+# Replicas, loops and function bodies around an op's own scopes, and the numbers of traced functions: these differ from
+# run to run, and between replicas of one run, for one and the same op. gradient_tape stays: it tells an op of the
+# backward pass from that of the forward pass.
+_AROUND = re.compile(
+    r"(?:replica(?:_\d+)?|while(?:_\d+)?|cond(?:_\d+)?|body|branches|true_fn|false_fn|_\d+"
+    r"|(?:Stateful|Stateless)?PartitionedCall(?:_\d+)?|(?:Stateless)?(?:While|If)(?:_\d+)?)"
+)
+_TRACED = re.compile(r"(__(?:inference|forward|backward)_\w*?)(?:_\d+)+$")
+_NUMBER = re.compile(r"_\d+$")
+
+
+def _check(table: pd.DataFrame) -> None:
+    missing = [name for name in PLACEMENT_COLUMNS if name not in table]
+    if missing:
+        raise ValueError(f"no placement table: column {missing[0]} is missing")
+
+
+def kinds(devices: pd.Series) -> pd.Series:
+    """`CPU:0` -> `CPU`, `worker:1/GPU:0` -> `GPU`."""
+    names = devices.astype("str")
+    unique = {name: name.rpartition("/")[2].partition(":")[0] for name in names.unique()}
+    return names.map(unique)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Ops per role, device and type.
+
+    Args:
+        table: PLACEMENT_COLUMNS.
+
+    Returns:
+        [role, device, op_type, ops, count]: distinct ops, and times the log named them; most ops first. Compute and
+        input are apart: an input op on the CPU is where it belongs.
+
+    Raises:
+        ValueError: a frame that is no placement table.
+    """
+    _check(table)
+    grouped = table.groupby(["role", "device", "op_type"], sort=False, observed=True)
+    counted = grouped.agg(ops=("name", "size"), count=("count", "sum")).reset_index()
+    return counted.sort_values(["role", "ops"], ascending=[True, False], kind="stable").reset_index(drop=True)
+
+
+def per_device(table: pd.DataFrame) -> pd.DataFrame:
+    """Ops per role and device, as shares of the role's ops: [role, device, ops, share]."""
+    _check(table)
+    counted = table.groupby(["role", "device"], sort=True, observed=True).size().rename("ops").reset_index()
+    counted["share"] = counted["ops"] / counted.groupby("role")["ops"].transform("sum")
+    return counted
+
+
+def asked_and_actual(table: pd.DataFrame, asked: dict[str, str]) -> pd.DataFrame:
+    """For layers that were placed by hand: where they should have run and where they did.
+
+    Soft placement moves an op without a word when its device is not there (tensorflow/tensorflow#29342).
+
+    Args:
+        table: PLACEMENT_COLUMNS.
+        asked: layer -> device, such as {"conv2d": "/GPU:1"}.
+
+    Returns:
+        [layer, asked, actual, ops, elsewhere, agrees]: devices that the layer's compute ops ran on, in order of
+        numbers of ops; how many there are and how many ran elsewhere. `agrees` is False for a layer without any op:
+        nothing shows that it ran as asked.
+    """
+    _check(table)
+    rows = []
+    compute = table[table["role"] == COMPUTE]
+    for layer, device in asked.items():
+        wanted = device.strip("/")
+        counts = compute.loc[compute["layer"] == layer, "device"].value_counts()
+        elsewhere = int(sum(number for name, number in counts.items() if str(name).rpartition("/")[2] != wanted))
+        total = int(counts.sum())
+        rows.append((layer, wanted, ", ".join(map(str, counts.index)), total, elsewhere, total > 0 and elsewhere == 0))
+    names = {"layer": "str", "asked": "str", "actual": "str", "ops": "int64", "elsewhere": "int64", "agrees": "bool"}
+    return pd.DataFrame(rows, columns=list(names)).astype(names)
+
+
+def surprises(table: pd.DataFrame, device: str) -> pd.DataFrame:
+    """Ops on the CPU in a GPU run whose neighbours, the other ops of their layer, run on the GPU.
+
+    Args:
+        table: PLACEMENT_COLUMNS.
+        device: what the run asked for, `cpu` or `gpu`. A CPU run has none.
+
+    Returns:
+        [name, op_type, layer, device, on_gpu, of]: how many of the layer's compute ops are on the GPU, of how many;
+        layers that are mostly on the GPU first. Empty when there is none. Ops without a layer have no neighbours, and
+        input ops belong on the CPU: neither is here.
+    """
+    _check(table)
+    columns = ["name", "op_type", "layer", "device", "on_gpu", "of"]
+    compute = table[(table["role"] == COMPUTE) & (table["layer"] != "")]
+    if device.lower() != "gpu" or compute.empty:
+        return pd.DataFrame(columns=columns)
+    kind = kinds(compute["device"])
+    found = compute.assign(is_gpu=kind == "GPU")
+    layers = found.groupby("layer", observed=True)["is_gpu"]
+    found["on_gpu"], found["of"] = layers.transform("sum"), layers.transform("size")
+    found = found[(kind == "CPU") & (found["on_gpu"] > 0)]
+    share = (found["on_gpu"] / found["of"]).rename("share")
+    return (
+        found.assign(share=share).sort_values("share", ascending=False, kind="stable")[columns].reset_index(drop=True)
+    )
+
+
+def normal_name(name: str) -> str:
+    """An op's name without what differs between replicas, runs and traces of the same function.
+
+    `while/body/_1/while/replica_1/sequential_1/dense/MatMul` -> `sequential_1/dense/MatMul`;
+    `__inference_run_steps_1234` -> `__inference_run_steps`.
+    """
+    parts = [part for part in name.split("/") if not _AROUND.fullmatch(part)] or name.split("/")[-1:]
+    return "/".join(_TRACED.sub(r"\1", part) if part.startswith("__") else part for part in parts)
+
+
+def _keyed(table: pd.DataFrame) -> pd.DataFrame:
+    """[key, op_type, layer, role, device]: one row an op of the log, by a key that both runs share.
+
+    Scopes get other numbers in other graphs (`sequential_1/conv2d_1` for the layer conv2d), so an op of a known layer
+    is found by layer and own name, any other by its normal name.
+    """
+    unique = {name: normal_name(name) for name in table["name"].unique()}
+    names = table["name"].map(unique)
+    own = {
+        name: ("gradient_tape/" if "gradient_tape" in name else "") + "{}/" + name.rpartition("/")[2]
+        for name in set(unique.values())
+    }
+    keys = [
+        own[name].replace("{}", layer, 1) if layer else name for name, layer in zip(names, table["layer"], strict=True)
+    ]
+    # Eager ops have no name; their type is all that there is.
+    keys = [key or f"({op_type})" for key, op_type in zip(keys, table["op_type"], strict=True)]
+    return pd.DataFrame({"key": keys}, index=table.index).join(table[["op_type", "layer", "role", "device"]])
+
+
+def _places(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a key and type: the devices it is on, as sorted text, and how many."""
+    distinct = _keyed(table).drop_duplicates(["key", "op_type", "role", "device"])
+    distinct = distinct.sort_values("device", kind="stable")
+    grouped = distinct.groupby(["key", "op_type", "role"], sort=False, observed=True)
+    return grouped.agg(layer=("layer", "first"), devices=("device", ", ".join), replicas=("device", "size"))
+
+
+DIFF_COLUMNS = ["change", "name", "op_type", "layer", "role", "from", "to", "replicas_from", "replicas_to"]
+
+
+def diff(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """Op by op, what moved between two runs.
+
+    Args:
+        first, second: placement tables, PLACEMENT_COLUMNS.
+
+    Returns:
+        DIFF_COLUMNS, ops that moved first. `change` is `moved` (another kind of device), `replicated` (the same kind,
+        on other or more devices), `only in first`, `only in second` or `same`; `from` and `to` list devices, and
+        `replicas_...` counts them.
+
+    Raises:
+        ValueError: a frame that is no placement table.
+    """
+    _check(first)
+    _check(second)
+    joined = _places(first).join(_places(second), how="outer", lsuffix="_from", rsuffix="_to").reset_index()
+    places = (
+        joined[["devices_from", "devices_to"]].astype("str").where(joined[["devices_from", "devices_to"]].notna(), "")
+    )
+    pairs = list(places.itertuples(index=False, name=None))
+    changes = {pair: _change(*pair) for pair in set(pairs)}
+    joined["change"] = [changes[pair] for pair in pairs]
+    joined["layer"] = joined["layer_from"].fillna(joined["layer_to"])
+    joined = joined.rename(columns={"key": "name", "devices_from": "from", "devices_to": "to"})
+    joined[["from", "to"]] = joined[["from", "to"]].fillna("")
+    counts = ["replicas_from", "replicas_to"]
+    joined[counts] = joined[counts].fillna(0).astype("int64")
+    order = joined["change"].map({change: place for place, change in enumerate(CHANGES)})
+    return joined.assign(order=order).sort_values("order", kind="stable")[DIFF_COLUMNS].reset_index(drop=True)
+
+
+CHANGES = ("moved", "only in first", "only in second", "replicated", "same")
+
+
+def _change(before: str, after: str) -> str:
+    if not before:
+        return "only in second"
+    if not after:
+        return "only in first"
+    if before == after:
+        return "same"
+    return "replicated" if _kinds_of(before) == _kinds_of(after) else "moved"
+
+
+def _kinds_of(devices: str) -> frozenset[str]:
+    return frozenset(device.rpartition("/")[2].partition(":")[0] for device in devices.split(", "))
+
+
+def moves(differences: pd.DataFrame) -> pd.DataFrame:
+    """The diff in short: [change, from, to, ops], ops that moved first."""
+    counted = differences.groupby(["change", "from", "to"], sort=False, observed=True).size().rename("ops")
+    return counted.reset_index()
