@@ -82,7 +82,8 @@ RUN_COLUMNS: dict[str, str] = {
     "devices_asked": _TEXT,
     "devices_seen": _TEXT,
 }
-"""Column -> dtype of the table of runs. Texts are never missing (""); whole numbers and flags may be NA, numbers NaN."""
+"""Column -> dtype of the table of runs. A text is never missing (""), a whole number or a flag may be NA, another
+number NaN."""
 
 _PARAM_COLUMNS = tuple(RUN_COLUMNS)[tuple(RUN_COLUMNS).index("workload") : tuple(RUN_COLUMNS).index("priority") + 1]
 _METRIC_COLUMNS = {
@@ -164,7 +165,8 @@ def frame(rows: Iterable[Row]) -> pd.DataFrame:
     for name, dtype in RUN_COLUMNS.items():
         values = [each[name] for each in listed]
         if dtype == _TIME:
-            columns[name] = pd.to_datetime(pd.Series(values, dtype="Int64"), unit="ms", utc=True).astype("datetime64[ms, UTC]")
+            moments = pd.to_datetime(pd.Series(values, dtype="Int64"), unit="ms", utc=True)
+            columns[name] = moments.astype("datetime64[ms, UTC]")
         else:
             columns[name] = pd.Series(values, dtype=typing.cast(typing.Any, dtype))
     return pd.DataFrame(columns)
