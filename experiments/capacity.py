@@ -139,7 +139,7 @@ class Pool:
         self._ids = list(capacity.gpu_ids)
 
     def take(self, wanted: Request, gpus: typing.Sequence[int] | None = None) -> Taken | None:
-        """Takes a place for a run, on the GPUs it names if it names any. None, with nothing taken, when it is too big."""
+        """Takes a place for a run, on the GPUs it names if any. None, with nothing taken, when it does not fit."""
         if gpus is not None and self._ids and not set(gpus) <= set(self._ids):
             return None
         places: list[tuple[int, int, int]] = []
