@@ -1,6 +1,6 @@
 """What a data set is once it is loaded, and what every data-set module is made of. No TensorFlow here or beside.
 
-A data-set module holds, in this order: `DOWNLOAD` (what can be fetched, or None), `HOW_TO_GET` (one line for a person),
+A data-set module holds, in this order: `DOWNLOAD` (what can be fetched, or None), `how_to_get()` (a line for a person),
 `find()` (where it is on this machine, empty if nowhere) and `load(options)`. Loading runs in a thread while TensorFlow
 is being imported, so none of it may import TensorFlow or touch shared state.
 """

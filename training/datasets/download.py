@@ -42,7 +42,7 @@ class Download:
         return [keras_cache() / self.folder / name for name in self.files]
 
 
-def fetch(name: str, download: Download) -> Path:
+def fetch(name: str, download: Download, how_to_get: str) -> Path:
     """Makes sure that every file of a data set is in Keras's cache, downloading what is missing.
 
     Any number of processes and threads may ask at once: one downloads, the others wait and find the files there.
@@ -50,6 +50,7 @@ def fetch(name: str, download: Download) -> Path:
     Args:
         name: the data set's name, for messages.
         download: its files.
+        how_to_get: what a person can do instead, for messages.
 
     Returns:
         The folder they are in.
@@ -66,14 +67,16 @@ def fetch(name: str, download: Download) -> Path:
                     _fetch_file(download, file, sha256, folder)
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise DataSetError(f"{name} could not be downloaded from {download.origin} into {folder} ({reason})") from error
+        raise DataSetError(
+            f"{name} is not on this machine and could not be downloaded from {download.origin} into {folder} "
+            f"({reason}): {how_to_get}"
+        ) from error
     return folder
 
 
 def _fetch_file(download: Download, file: str, sha256: str, folder: Path) -> None:
-    temporary = folder / f".{file}.{os.getpid()}.{threading.get_ident()}.partial"
+    temporary = folder / f".{file}.partial"  # one writer at a time has the lock; what a killed one left is overwritten
     try:
-        hasher = hashlib.sha256()
         with urllib.request.urlopen(download.origin + file, timeout=_STALLED_SECONDS) as answer:
             with temporary.open("wb") as out:
                 shutil.copyfileobj(answer, out)
@@ -81,9 +84,9 @@ def _fetch_file(download: Download, file: str, sha256: str, folder: Path) -> Non
         size = temporary.stat().st_size
         if length is not None and size != int(length):
             raise DataSetError(f"{download.origin}{file} ended after {size} of {length} bytes: start again")
-        hasher.update(temporary.read_bytes())
-        if sha256 and hasher.hexdigest() != sha256:
-            raise DataSetError(f"{download.origin}{file} is not the file it should be (SHA-256 {hasher.hexdigest()})")
+        found = hashlib.sha256(temporary.read_bytes()).hexdigest()
+        if sha256 and found != sha256:
+            raise DataSetError(f"{download.origin}{file} is not the file it should be (its SHA-256 is {found})")
         try:
             download.verify(temporary)
         except DataSetError as error:

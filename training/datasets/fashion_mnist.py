@@ -25,11 +25,11 @@ def _verify(path: Path) -> None:
 # Keras names no hash for these; gzip's own checksum and the shape say whether a file is whole.
 DOWNLOAD = Download("fashion-mnist", dict.fromkeys(_SHAPES, ""), _verify)
 
-HOW_TO_GET = (
-    "apt-get install dataset-fashion-mnist, or put "
-    + ", ".join(_SHAPES)
-    + " into the folder datasets/fashion-mnist of Keras's cache (KERAS_HOME, by default ~/.keras)"
-)
+
+def how_to_get() -> str:
+    """What a person can do when it is neither here nor downloadable."""
+    folder = base.keras_cache() / DOWNLOAD.folder
+    return f"apt-get install dataset-fashion-mnist, or put {', '.join(_SHAPES)} from {DOWNLOAD.origin} into {folder}"
 
 
 def find() -> str:
@@ -47,7 +47,7 @@ def load(options: catalog.Options) -> base.Data:
         DataSetError: bad options, no way to get the files, or damaged ones.
     """
     base.checked_options(NAME, options)
-    folder = Path(find() or fetch(NAME, DOWNLOAD))
+    folder = Path(find() or fetch(NAME, DOWNLOAD, how_to_get()))
     arrays = {file: idx.read(folder / file, shape) for file, shape in _SHAPES.items()}
     splits = [
         (arrays[f"{part}-images-idx3-ubyte.gz"][..., None], arrays[f"{part}-labels-idx1-ubyte.gz"])

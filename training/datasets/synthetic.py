@@ -12,13 +12,17 @@ from training.datasets import base
 
 NAME = "synthetic"
 DOWNLOAD = None
-HOW_TO_GET = ""
 
 _SEED = 20_240_101
 _GRID = 7  # a class's pattern is a grid of so many cells a side, stretched to the image
 _NOISE = 0x7F  # noise is 0..127 and the pattern 0..128, so that their sum fits a byte
 _CHUNK_BYTES = 4 * 2**20
 _MEMORY_SHARE = 0.8  # of the machine's memory: more than this is refused before it is tried
+
+
+def how_to_get() -> str:
+    """Nothing to do: it is computed."""
+    return "it is computed, nothing is needed"
 
 
 def find() -> str:

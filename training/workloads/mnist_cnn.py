@@ -1,6 +1,7 @@
 """The guide's CNN for small images: three convolutions, two max-pools, two dense layers; Keras's own train_step."""
 
 import keras
+import tensorflow as tf
 from keras import layers
 
 
@@ -38,6 +39,6 @@ def compile_model(model: keras.Model, learning_rate: float) -> None:
     )
 
 
-def examples(features, labels):
+def examples(features: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """What `train_step` and `test_step` take: images [b, *shape] float32 and class numbers [b] int32."""
     return features, labels
