@@ -105,6 +105,7 @@ class Recorder:
             source: JournalReader(path, self.state.offsets.get(source, 0)) for source, path in journals.items()
         }
         self._unsent: _Batch | None = None
+        self._noted = 0
         self._client: typing.Any = None
 
     def close(self) -> None:
@@ -129,6 +130,7 @@ class Recorder:
         run = self._run()
         earlier = run.data.tags.get(Tag.NOTICE, "")
         self.state.notices[:0] = [line for line in earlier.splitlines() if line not in self.state.notices]
+        self._noted = len(earlier.splitlines())
         status = RunStatus(run.info.status)
         if start and not status.is_terminal:
             self._client.update_run(self._launch.run_id, status=str(RunStatus.RUNNING))
@@ -221,7 +223,6 @@ class Recorder:
             raise
 
     def _next_batch(self) -> _Batch | None:
-        before = len(self.state.notices)
         batch = _Batch()
         read = False
         for source, reader in self._readers.items():
@@ -231,8 +232,9 @@ class Recorder:
                 self._translate(source, event, batch)
         if not read:
             return None
-        if len(self.state.notices) > before:
+        if len(self.state.notices) > self._noted:
             batch.tags[Tag.NOTICE] = self._notices()
+            self._noted = len(self.state.notices)
         return batch
 
     def _translate(self, source: str, event: Event, batch: _Batch) -> None:

@@ -32,8 +32,8 @@ SETTLE_S = 1.0
 """A process that ended as if asked to: this long, the request is waited for that came to it before it came to us."""
 EXIT_GRACE_S = 60.0
 """From a worker's last word to the end of its process."""
-STOPPED_RECORD_S = 5.0
-"""Whoever stops a run kills the supervisor too before long (Ray: 15 s), so recording gets what the grace left over."""
+STOP_S = 12.0
+"""From a request to stop to the end of this process: whoever asked kills it before long (Ray is set to 15 s)."""
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_KILLED = 0, 1, 128 + signal.SIGTERM
 
@@ -68,12 +68,16 @@ def supervise(folder: RunFolder, gang: Gang, environment: Mapping[str, str] = os
 
 
 class _StopRequests:
-    """Counts the signals that ask this process to stop, instead of dying of them."""
+    """Takes note of the signals that ask this process to stop, instead of dying of them.
+
+    Attributes:
+        at: when the first came, on the monotonic clock; None while none has.
+    """
 
     _NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
     def __init__(self) -> None:
-        self.count = 0
+        self.at: float | None = None
         self._earlier: dict[signal.Signals, typing.Any] = {}
 
     def __enter__(self) -> "_StopRequests":
@@ -87,7 +91,8 @@ class _StopRequests:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: types.FrameType | None) -> None:
-        self.count += 1  # no lock, no logging: the main thread may hold theirs just now
+        if self.at is None:  # no lock, no logging: the main thread may hold theirs just now
+            self.at = time.monotonic()
 
 
 class _Supervision:
@@ -151,7 +156,7 @@ class _Supervision:
             self._read(watch)
             watch.exited(codes)
             now = time.monotonic()
-            if self._stop.count or self._recording.cancelled:
+            if self._stop.at is not None or self._recording.cancelled:
                 return Verdict(RunStatus.KILLED, "stopped by request")
             if self._recording.gone or self._recording.ended_before is not None:
                 return Verdict(RunStatus.KILLED, "the run is not wanted any more")
@@ -200,9 +205,8 @@ class _Supervision:
         self._recording.finish(stage(self._folder))
         deadline = time.monotonic() + self._record_s
         while self._recording.is_alive() and time.monotonic() < deadline:
-            if self._stop.count:
-                deadline = min(deadline, time.monotonic() + STOPPED_RECORD_S)
-                self._stop.count = 0
+            if self._stop.at is not None:
+                deadline = min(deadline, self._stop.at + STOP_S)
             self._recording.join(POLL_S)
         if self._recording.gone:
             log.error("%s: its end could not be recorded", self._recording.gone)
