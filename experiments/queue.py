@@ -9,6 +9,7 @@ results leave it out, and the controller closes it as FAILED.
 import hashlib
 import json
 import re
+import socket
 import typing
 import uuid
 
@@ -208,3 +209,28 @@ def _write_folder(settings: Settings, run_id: str, spec: RunSpec) -> None:
     from training.run_folder import RunFolder
 
     RunFolder.of(settings.runs_folder, run_id).write_spec(spec)
+
+
+def is_driven(settings: Settings) -> bool:
+    """Whether a controller drives the queue of this data folder: the one that wrote its lock file is still alive.
+
+    The lock itself is not tried, since a controller that starts in this moment would find it taken. Of a controller on
+    another machine with the same data folder nothing is known, and it is taken to be alive.
+    """
+    import psutil
+
+    path = settings.locks_folder / "controller.lock"
+    try:
+        who, written = path.read_text(encoding="utf-8"), path.stat().st_mtime
+    except OSError:
+        return False
+    match = re.fullmatch(r"process (\d+) on (.*)", who)
+    if match is None:
+        return False
+    if match[2] != socket.gethostname():
+        return True
+    try:
+        # A process that began after the file was written has only got its number again.
+        return psutil.Process(int(match[1])).create_time() <= written + 1.0
+    except psutil.NoSuchProcess:
+        return False

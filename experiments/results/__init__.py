@@ -1,7 +1,7 @@
 """What MLflow holds, as tables with fixed columns and as single records."""
 
 from experiments.queue import UnknownRun
-from experiments.results.columns import RUN_COLUMNS
+from experiments.results.columns import RUN_COLUMNS, Row
 from experiments.results.frames import Results
 from experiments.results.logs import follow, log_lines
 from experiments.results.records import (
@@ -10,6 +10,7 @@ from experiments.results.records import (
     environment,
     find,
     history,
+    placed_layers,
     placement,
     placement_counts,
     record,
@@ -21,12 +22,14 @@ __all__ = [
     "MOST_POINTS",
     "RUN_COLUMNS",
     "Results",
+    "Row",
     "UnknownRun",
     "environment",
     "find",
     "follow",
     "history",
     "log_lines",
+    "placed_layers",
     "placement",
     "placement_counts",
     "record",

@@ -1,0 +1,328 @@
+"""What each command does. Reads options, calls the queue or the results, writes the answer."""
+
+import argparse
+import contextlib
+import getpass
+import json
+import math
+import sys
+import time
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from experiments import admission, foreground, queue, results
+from experiments.cli import DONE, RUN_FAILED, Command, UsageError
+from experiments.settings import Settings
+from experiments.terminal import duration, safe, table
+from experiments.watching import Watcher
+from training.names import Metric, RunStatus, Tag
+from training.spec import RunSpec
+from training.spec_rules import Problem, Severity
+
+NEWEST = 50  # runs that `list` shows a person
+CANCEL_DEADLINE_S = 60.0
+
+
+def run(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
+    """Submits and waits: here with --inline, else until the controller has had it carried out."""
+    spec = _spec(options)
+    if options.inline:
+        _warn(admission.check(foreground.here(settings), spec))
+        run_id = foreground.submit(settings, spec, options.submission)
+    else:
+        if not queue.is_driven(settings):
+            raise UsageError(
+                f"no controller drives the queue of {settings.home}: start one with `make run`, "
+                "or run it here and now with --inline"
+            )
+        _warn(admission.check(settings, spec))
+        run_id = queue.submit(settings, spec, options.submission)
+    _say(f"run {run_id} {safe(spec.display_name)}")
+    status = _here(settings, run_id) if options.inline else _elsewhere(settings, run_id)
+    _print_record(settings, run_id, options, answer)
+    return DONE if status is RunStatus.FINISHED else RUN_FAILED
+
+
+def _here(settings: Settings, run_id: str) -> RunStatus:
+    watcher = Watcher(settings, run_id, _say)
+    watcher.look()
+    # Not SCHEDULED: the submission token is that of an earlier command, which carries the run out or has done so.
+    if watcher.status is not RunStatus.SCHEDULED:
+        return watcher.until_the_end()
+    under_way = foreground.Foreground(settings, run_id)
+    try:
+        under_way.start()
+        try:
+            under_way.wait(watcher.look)
+        except KeyboardInterrupt:
+            _say("stopping the run (Ctrl-C again leaves without waiting for its record)")
+            queue.cancel(settings, run_id)
+            under_way.cancel()
+            under_way.wait(watcher.look)
+    finally:
+        under_way.close()
+    watcher.look()
+    return watcher.status
+
+
+def _elsewhere(settings: Settings, run_id: str) -> RunStatus:
+    watcher = Watcher(settings, run_id, _say)
+    try:
+        return watcher.until_the_end()
+    except KeyboardInterrupt:
+        _say("cancelling the run (Ctrl-C again leaves without waiting for its end)")
+        queue.cancel(settings, run_id)
+    deadline = time.monotonic() + CANCEL_DEADLINE_S
+    while not watcher.status.is_terminal and time.monotonic() < deadline:
+        watcher.look()
+        time.sleep(0.2)
+    return watcher.status
+
+
+def submit(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
+    """Queues a run and leaves."""
+    spec = _spec(options)
+    _warn(admission.check(settings, spec))
+    run_id = queue.submit(settings, spec, options.submission)
+    if not queue.is_driven(settings):
+        _say("no controller drives this queue now: the run waits for `make run`")
+    if options.json:
+        _print_json({"run_id": run_id, "status": queue.get_run(settings, run_id).info.status}, answer)
+    else:
+        answer.write(f"{run_id}\n")
+    return DONE
+
+
+def list_runs(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
+    """The newest runs, or all."""
+    rows = results.Results(settings).rows()
+    if options.status:
+        rows = [each for each in rows if each["status"] == options.status]
+    limit = options.limit if options.limit is not None else 0 if options.json else NEWEST
+    shown = rows[:limit] if limit else rows
+    if options.json:
+        _print_json([_json_row(each) for each in shown], answer)
+        return DONE
+    if not rows:
+        _say("no runs yet: `python -m experiments run --inline` makes one")
+        return DONE
+    headings = ("RUN", "STATUS", "NAME", "DEVICE", "STRATEGY", "EPOCH", "LOSS", "EXAMPLES/S", "SUBMITTED", "REASON")
+    answer.write(table(headings, (_cells(each) for each in shown)) + "\n")
+    if len(shown) < len(rows):
+        _say(f"the newest {len(shown):,} of {len(rows):,} runs: --limit 0 lists all")
+    return DONE
+
+
+def _cells(row: results.Row) -> tuple[str, ...]:
+    size = row["total_replicas"]
+    submitted = pd.Timestamp(row["submitted"] or 0, unit="ms", tz="UTC").astimezone()
+    return (
+        row["run_id"][:8],
+        row["status"],
+        row["name"],
+        f"{size} x {row['device']}" if size else row["device"],
+        row["strategy"] + (" (simulated)" if row["simulated"] else ""),
+        f"{row['epoch']}/{row['epochs']}" if row["epochs"] else "",
+        f"{row['loss']:.4f}" if not math.isnan(row["loss"]) else "",
+        f"{row['examples_per_second']:,.0f}" if math.isfinite(row["examples_per_second"]) else "",
+        f"{submitted:%Y-%m-%d %H:%M}",
+        row["reason"],
+    )
+
+
+def show(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
+    """A run's record."""
+    _print_record(settings, results.find(settings, options.run), options, answer)
+    return DONE
+
+
+def log(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
+    """The end of a run's log, and what follows."""
+    if options.follow and options.json:
+        raise UsageError("--follow has no end to put into one JSON document: leave out one of the two")
+    run_id = results.find(settings, options.run)
+    if options.follow:
+        for line in results.follow(settings, run_id, options.worker, options.last):
+            answer.write(safe(line) + "\n")
+            answer.flush()
+        return DONE
+    lines = results.log_lines(settings, run_id, options.worker, options.last)
+    if options.json:
+        _print_json({"run_id": run_id, "worker": options.worker, "lines": lines}, answer)
+    else:
+        answer.writelines(safe(line) + "\n" for line in lines)
+        if not lines:
+            _say(f"worker {options.worker} of this run has printed nothing that is on this machine")
+    return DONE
+
+
+def cancel(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
+    """Stops a run. One that has ended is left as it is."""
+    run_id = results.find(settings, options.run)
+    status = queue.cancel(settings, run_id)
+    if options.json:
+        _print_json({"run_id": run_id, "status": status}, answer)
+    else:
+        answer.write(f"{run_id} {status if status.is_terminal else 'is being stopped'}\n")
+    return DONE
+
+
+def placement(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
+    """Where a run's ops ran, and where they were asked to."""
+    run_id = results.find(settings, options.run)
+    record, ops = results.record(settings, run_id), results.placement(settings, run_id)
+    counts, layers = results.placement_counts(ops), results.placed_layers(record["params"], ops)
+    asked, seen = (record["tags"].get(tag, "") for tag in (Tag.DEVICES_ASKED, Tag.DEVICES_SEEN))
+    if options.json:
+        found = {"run_id": run_id, "devices_asked": asked, "devices_seen": seen, "layers": layers}
+        found["counts"] = counts.to_dict("records")
+        if options.ops:
+            found["ops"] = ops.to_dict("records")
+        _print_json(found, answer)
+        return DONE
+    answer.write(f"devices asked: {safe(asked)}\ndevices seen:  {safe(seen)}\n")
+    if layers:
+        rows = [(each["layer"], each["asked"], ", ".join(each["actual"]) or "not in the log") for each in layers]
+        answer.write("\n" + table(("LAYER", "ASKED", "ACTUAL"), rows) + "\n")
+    if ops.empty:
+        _say("no placement is recorded: it is there once a run with log_device_placement=true has ended")
+    elif options.ops:
+        columns = ["device", "role", "source", "op_type", "count", "layer", "name"]
+        answer.write("\n" + _frame_text(ops[columns]) + "\n")
+    else:
+        answer.write("\n" + _frame_text(counts) + "\n")
+    return DONE
+
+
+def doctor(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
+    """What this machine has and what is wrong with it."""
+    from experiments import doctor as doctor_module
+
+    findings = doctor_module.findings(settings)
+    if options.json:
+        keys = ("area", "level", "title", "detail", "remedy")
+        _print_json([{key: getattr(each, key) for key in keys} for each in findings], answer)
+        return DONE
+    for each in findings:
+        answer.write(f"{each.level:8} {safe(each.area)}: {safe(each.title)}\n")
+        for label, text in (("", each.detail), ("remedy: ", each.remedy)):
+            answer.writelines(f"         {label}{safe(line)}\n" for line in text.splitlines())
+    return DONE
+
+
+def restore(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
+    """Brings the deleted experiment back."""
+    restored = settings.restore_experiment()
+    if options.json:
+        _print_json({"experiment": settings.experiment, "restored": restored}, answer)
+    else:
+        what = "is restored, with its runs" if restored else "was not deleted: nothing to do"
+        answer.write(f"experiment {settings.experiment} {what}\n")
+    return DONE
+
+
+COMMANDS: Mapping[str, Command] = {
+    "run": run,
+    "submit": submit,
+    "list": list_runs,
+    "show": show,
+    "log": log,
+    "cancel": cancel,
+    "placement": placement,
+    "doctor": doctor,
+    "restore": restore,
+}
+
+
+def _spec(options: argparse.Namespace) -> RunSpec:
+    base: dict[str, typing.Any] = {}
+    with contextlib.suppress(KeyError, OSError):  # a user id without a name, as in containers
+        base["user"] = getpass.getuser()
+    if options.spec:
+        base |= _spec_file(options.spec)
+    return RunSpec.from_assignments(options.set, base)
+
+
+def _spec_file(name: str) -> dict[str, typing.Any]:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        values = json.loads(text)
+    except OSError as error:
+        raise UsageError(f"--spec {name} cannot be read ({error.strerror}): name a JSON file") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--spec {name} is not JSON ({error}): write an object of fields") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"--spec {name} is not a JSON object: write an object of fields")
+    return values
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _warn(problems: typing.Iterable[Problem]) -> None:
+    for problem in problems:
+        if problem.severity is Severity.WARNING:
+            _say(f"warning: {safe(str(problem))}")
+
+
+def _print_json(value: object, answer: typing.TextIO) -> None:
+    answer.write(json.dumps(_plain(value), indent=2, ensure_ascii=True, allow_nan=False) + "\n")
+
+
+def _plain(value: typing.Any) -> typing.Any:
+    """The value with what JSON lacks as text: NaN, Infinity, -Infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _json_row(row: results.Row) -> dict[str, typing.Any]:
+    """A row of `list`: times as ISO 8601 in UTC, and null where nothing is known."""
+    found: dict[str, typing.Any] = {}
+    for name, value in row.items():
+        if value is not None and results.RUN_COLUMNS[name].startswith("datetime"):
+            value = pd.Timestamp(value, unit="ms", tz="UTC").isoformat()
+        elif isinstance(value, float) and math.isnan(value):
+            value = None
+        found[name] = value
+    return found
+
+
+def _print_record(settings: Settings, run_id: str, options: argparse.Namespace, answer: typing.TextIO) -> None:
+    record = results.record(settings, run_id)
+    if options.json:
+        _print_json(record, answer)
+        return
+    answer.write(f"run      {run_id}\nname     {safe(record['name'])}\nstatus   {record['status']}\n")
+    if record["reason"]:
+        answer.write(f"reason   {safe(record['reason'])}\n")
+    if notice := record["tags"].get(Tag.NOTICE):
+        answer.write(f"notice   {safe(notice)}\n")
+    shown: dict[str, Callable[[float], str]] = {"time/": duration, "throughput/": "{:,.0f}".format}
+    groups: dict[str, Mapping[str, str]] = {
+        "params": record["params"],
+        "metrics": {
+            name: next((show for start, show in shown.items() if name.startswith(start)), "{:.6g}".format)(value)
+            for name, value in record["metrics"].items()
+            if not name.startswith(Metric.SYSTEM_PREFIX)
+        },
+        "tags": {name: value for name, value in record["tags"].items() if not name.startswith("mlflow.")},
+    }
+    for title, values in groups.items():
+        if values:
+            rows = sorted((f"  {name}", value) for name, value in values.items() if value)
+            answer.write("\n" + table((title.upper(), ""), rows) + "\n")
+
+
+def _frame_text(frame: pd.DataFrame) -> str:
+    rows = frame.astype(str).itertuples(index=False, name=None)
+    return table([str(column).upper().replace("_", " ") for column in frame.columns], rows)

@@ -1,0 +1,116 @@
+"""`run --inline`: one run, carried out by who submits it. No server, no Ray, no controller.
+
+Such a run has the handle FOREGROUND from its submission on, so that a controller with the same store leaves it alone.
+Several of them at once know nothing of each other: GPUs are to be named (`gpus=1`) where two runs want one each.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from experiments import capacity, queue
+from experiments.capacity import Pool
+from experiments.engines.base import FOREGROUND, Engine, EngineError
+from experiments.engines.inline import InlineEngine
+from experiments.settings import Settings
+from experiments.store_errors import store_errors
+from training.names import RunStatus, Tag
+from training.run_folder import Launch, RunFolder
+from training.spec import RunSpec
+from training.worker.gang import end_strays
+from training.worker.recording import replay
+
+POLL_S = 0.25
+RECORD_EVERY_S = 1.0
+
+
+def here(settings: Settings) -> Settings:
+    """The settings for runs on this machine, whatever cluster is set."""
+    return dataclasses.replace(settings, ray_address="")
+
+
+def submit(settings: Settings, spec: RunSpec, submission: str = "") -> str:
+    """As `queue.submit`, checked against this machine, and left alone by every controller."""
+    return queue.submit(here(settings), spec, submission, tags={Tag.ENGINE_HANDLE: FOREGROUND})
+
+
+class Foreground:
+    """A submitted run under way on this machine.
+
+    Args:
+        settings: where it is recorded.
+        run_id: what `submit` gave.
+        engine: an engine for the supervisor, instead of a new inline one.
+    """
+
+    def __init__(self, settings: Settings, run_id: str, engine: Engine | None = None):
+        self._settings, self._run_id = settings, run_id
+        self._folder = RunFolder.of(settings.runs_folder, run_id)
+        self._engine = engine or InlineEngine(settings)
+        self._handle = ""
+        self._cancelled = False
+
+    def start(self) -> None:
+        """Starts the supervisor. When that fails, the run is FAILED with the reason."""
+        spec, machine = self._folder.spec(), self._engine.capacity()
+        wanted = capacity.request(spec, machine)
+        taken = Pool(machine).take(wanted, spec.gpus)
+        run = queue.get_run(self._settings, self._run_id)
+        launch = Launch(
+            run_id=self._run_id,
+            tracking_uri=self._settings.tracking_uri,
+            folder=str(self._folder.path),
+            gpu_ids=list(taken.gpu_ids) if taken else [],
+            cpus=wanted.cpus_total,
+            submitted_at=run.info.start_time / 1000,
+        )
+        self._folder.write_launch(launch)
+        try:
+            self._handle = self._engine.start(launch, spec, wanted)
+        except EngineError as error:
+            client = self._settings.client()
+            client.set_tag(self._run_id, Tag.REASON, f"could not be started: {error}")
+            client.set_terminated(self._run_id, RunStatus.FAILED)
+
+    def cancel(self) -> None:
+        """Asks the run to end. Further calls do nothing."""
+        if not self._cancelled:
+            self._cancelled = True
+            if self._handle:
+                self._engine.stop(self._handle)
+
+    def wait(self, look: Callable[[], bool]) -> None:
+        """Waits until the supervisor has gone, and has the run's end recorded if it could not do so itself.
+
+        Args:
+            look: called about once a second; true when somebody asked to cancel the run.
+        """
+        looked = 0.0
+        while self._handle and self._engine.state(self._handle).status.is_alive:
+            if time.monotonic() - looked >= 1.0:
+                looked = time.monotonic()
+                if look():
+                    self.cancel()
+            time.sleep(POLL_S)
+        if self._handle:
+            self._record_end()
+
+    def _record_end(self) -> None:
+        """Only what a supervisor that was killed itself, or lost its tracking server for long, has left undone."""
+        detail = self._engine.state(self._handle).detail or "its supervisor ended without a word"
+        otherwise = (RunStatus.KILLED, "stopped by request") if self._cancelled else (RunStatus.FAILED, detail)
+        end_strays(self._folder)
+        while True:
+            try:
+                if RunStatus(queue.get_run(self._settings, self._run_id).info.status).is_terminal:
+                    return
+                replay(self._folder, otherwise)
+            except store_errors() as error:
+                if isinstance(error, FileNotFoundError):
+                    raise
+            # The journals keep everything; it is tried until the store answers, or the person gives up.
+            time.sleep(RECORD_EVERY_S)
+
+    def close(self) -> None:
+        """Ends what is still running."""
+        self._engine.close()
