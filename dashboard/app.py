@@ -15,12 +15,28 @@ if _CHECKOUT not in sys.path:
 
 from dashboard.components import login, style  # noqa: E402  (the path above comes first)
 
-st.set_page_config(page_title="Speedup Lab", page_icon=":material/speed:", layout="wide")
+_ASSETS = Path(__file__).resolve().parent / "assets"
+
+# An icon of our own: Streamlit would fetch a Material one from Google at every visit.
+st.set_page_config(page_title="Speedup Lab", page_icon=str(_ASSETS / "icon.svg"), layout="wide")
+st.logo(str(_ASSETS / "logo.svg"), size="medium", link=None)
+
+
+def _home() -> None:
+    """The bare address leads to the runs, or with `?run=ID` to that run. A page of its own, so that each other page
+    has an address that can be kept: Streamlit gives its default page none."""
+    run_id = st.query_params.get("run")
+    if run_id:
+        st.switch_page("app_pages/run.py", query_params={"run": run_id})
+    st.switch_page("app_pages/runs.py")
+
 
 PAGES = [
+    st.Page(_home, title="Speedup Lab", default=True, visibility="hidden"),
     st.Page("app_pages/launch.py", title="Launch", icon=":material/rocket_launch:"),
-    st.Page("app_pages/runs.py", title="Runs", icon=":material/list:", default=True),
-    st.Page("app_pages/run.py", title="Run", icon=":material/monitoring:", url_path="run"),
+    st.Page("app_pages/runs.py", title="Runs", icon=":material/list:"),
+    # Reached by choosing a run; without one it has nothing to show.
+    st.Page("app_pages/run.py", title="Run", icon=":material/monitoring:", visibility="hidden"),
     st.Page("app_pages/environment.py", title="Environment", icon=":material/memory:"),
 ]
 

@@ -66,14 +66,16 @@ def _from_the_store(read: Callable[Arguments, Answer]) -> Callable[Arguments, An
     return guarded
 
 
-@st.cache_resource(max_entries=1)
+@st.cache_resource(max_entries=1, show_spinner="Opening the store …")
 def _settings() -> Settings:
     return Settings.from_environment().prepare()
 
 
-@st.cache_resource(max_entries=1)
+@st.cache_resource(max_entries=1, show_spinner="Reading the runs …")
 def _results() -> results.Results:
-    return results.Results(_settings())
+    found = results.Results(_settings())
+    found.runs()  # the first read asks for everything; later ones only for what changed
+    return found
 
 
 @_from_the_store

@@ -35,6 +35,7 @@ def _live_page(run_id: str, was_live: bool) -> None:
         if was_live and not is_live:
             st.rerun()
         tags = data.record(run_id)["tags"]
+        st.page_link("app_pages/runs.py", label="All runs", icon=":material/arrow_back:")
         head, actions = st.columns([2, 1], vertical_alignment="top")
         with head:
             run_live.show_header(run)

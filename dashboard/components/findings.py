@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
+from experiments.doctor import Finding
+from training.datasets.availability import Availability
 
 from dashboard.components.text import code_span, count
 from experiments.capacity import Capacity
-from experiments.doctor import Finding
 from training import catalog
-from training.datasets.availability import Availability
 
 _LEVELS = {
     "problem": ("Problem", ":red[:material/error:]"),
@@ -50,15 +50,15 @@ def show(found: Sequence[Finding]) -> None:
 def _show_one(finding: Finding) -> None:
     word, icon = _LEVELS[str(finding.level)]
     with st.container(horizontal=True, gap="small", wrap=False):
-        st.markdown(icon, width="content", help=word)
+        st.markdown(icon, width="content")
         with st.container(gap="xxsmall"):
             st.text(finding.title if word == "Fine" else f"{word}: {finding.title}")
             if finding.detail:
                 st.caption(_quoted(finding.detail))
             if finding.remedy:
                 with st.container(horizontal=True, gap="xsmall", wrap=False):
-                    st.markdown(":material/build:", width="content", help="How to mend it")
-                    st.text(finding.remedy, width="stretch")
+                    st.markdown(":material/build:", width="content")
+                    st.text(f"To mend it: {finding.remedy}", width="stretch")
 
 
 def _quoted(detail: str) -> str:
@@ -71,7 +71,7 @@ def show_capacity(machines: Capacity) -> None:
         st.metric("Processor cores", f"{machines.cpus:,}", width="content")
         st.metric("GPUs", f"{machines.gpus:,}", width="content")
         st.metric("Machines", f"{len(machines.nodes):,}", width="content")
-        st.metric("Counted by", {"ray": "Ray"}.get(machines.source, machines.source), width="content")
+        st.metric("Runs go to", "the Ray cluster" if machines.source == "ray" else machines.source, width="content")
 
 
 def dataset_table(here: Mapping[str, Availability]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import data
-from dashboard.components.spec_values import CHOICE_LABELS, command
+from dashboard.components.spec_values import command
 from dashboard.components.text import count, duration, number, percent, safe_file_name
 from dashboard.figures import placement as placement_figures
 from dashboard.figures import theme, timing
@@ -129,7 +129,7 @@ def _show_manual(run: Row, placement: pd.DataFrame) -> None:
     if not asked:
         return
     table = placement_figures.asked_and_actual(asked, placement)
-    signs = {True: "✓ as asked", False: "✕ elsewhere"}
+    signs = {True: "✓ kept", False: "✕ not kept"}
     table["kept"] = table["kept"].map(lambda kept: signs.get(kept, "– not seen"))
     st.caption("Manual placement")
     st.dataframe(
@@ -155,13 +155,17 @@ def asked_and_seen(run: Row, tags: Mapping[str, str]) -> pd.DataFrame:
         ("Replicas in sync", text(run["total_replicas"]), text(run["replicas_in_sync"]), True),
         ("XLA (jit_compile)", asked_xla, resolved, True),
         ("Examples per replica and step", text(run["per_replica_batch_size"]), "", None),
-        ("Parameters of the model", "", text(tags.get(Tag.PARAMETERS)), None),
+        ("Parameters of the model", "", _thousands(tags.get(Tag.PARAMETERS, "")), None),
     ]
     listed = [
         (what, asked, seen, "" if not (comparable and asked and seen) else "✓" if asked == seen else "≠ differs")
         for what, asked, seen, comparable in rows
     ]
     return pd.DataFrame(listed, columns=["What", "Asked", "Seen by TensorFlow", "Agree"])
+
+
+def _thousands(text: str) -> str:
+    return f"{int(text):,}" if text.isascii() and text.isdecimal() else text
 
 
 def show_spec(run: Row) -> None:
@@ -172,11 +176,11 @@ def show_spec(run: Row) -> None:
         st.text(f"This run has no spec that can be read: {error}")
         return
     st.code(command(spec), language="bash", wrap_lines=True)
-    default = RunSpec()
+    default = RunSpec().to_dict()
     values = [
-        (name, _plain(value), "" if value == default.to_dict()[name] else "changed")
-        for name, value in spec.to_dict().items()
+        (name, _plain(value), "" if value == default[name] else "changed") for name, value in spec.to_dict().items()
     ]
+    values.sort(key=lambda row: row[2] == "")  # what was chosen first; the order of the spec otherwise
     st.dataframe(
         pd.DataFrame(values, columns=["Field", "Value", "From the default"]),
         hide_index=True,
@@ -196,9 +200,7 @@ def show_spec(run: Row) -> None:
 def _plain(value: typing.Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return CHOICE_LABELS.get(value, value) if isinstance(value, str) else str(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
 def show_environment(run: Row) -> None:
@@ -256,5 +258,6 @@ def show_log(run: Row) -> None:
     if not lines:
         st.caption("Nothing has been printed yet.")
         return
-    st.caption(f"The last {count(len(lines), 'line')}, oldest first.")
-    st.code("\n".join(lines), language=None, wrap_lines=True, height=480)
+    st.caption(f"The end of what worker {worker} printed, placement lines left out; the download holds more.")
+    with st.container(height=480, border=False, autoscroll=True):
+        st.code("\n".join(lines), language=None, wrap_lines=True)

@@ -33,7 +33,7 @@ def show_header(run: Row) -> None:
 def show_actions(run: Row, tags: Mapping[str, str]) -> None:
     """Stop (asked twice) while it lives; its spec again at any time."""
     run_id = run["run_id"]
-    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+    with st.container(horizontal=True, horizontal_alignment="right", gap="small", vertical_alignment="center"):
         if status.is_live(run["status"]):
             if tags.get(Tag.CANCEL_REQUESTED):
                 st.markdown(":orange[:material/hourglass_top:] Stopping; finished epochs are kept.", width="content")
@@ -95,7 +95,7 @@ def show_progress(run: Row) -> None:
     if live:
         columns[4].metric("Time left", duration(_number(run["seconds_left"])), help="From the last steps and epochs.")
     else:
-        columns[4].metric("Time in all", duration(_number(run["time_total"])), help="From the process's start.")
+        columns[4].metric("Time in all", duration(_seconds_in_all(run)), help="From the process's start to its end.")
 
 
 def progress_text(run: Row) -> str:
@@ -136,6 +136,14 @@ def show_curves(history: pd.DataFrame) -> None:
 
 def _has(history: pd.DataFrame, metric: str) -> bool:
     return bool(history["metric"].isin([metric, Metric.VAL_PREFIX + metric]).any())
+
+
+def _seconds_in_all(run: Row) -> float | None:
+    """As the run timed itself, or, where it was cut short, from MLflow's times."""
+    timed = _number(run["time_total"])
+    if timed is not None and math.isfinite(timed):
+        return timed
+    return (run["ended"] - run["started"]).total_seconds() if run["ended"] and run["started"] else None
 
 
 def _number(value: typing.Any) -> float | None:

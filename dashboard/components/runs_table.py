@@ -14,7 +14,6 @@ SHOWN = (
     "status",
     "name",
     "workload",
-    "dataset",
     "device",
     "strategy",
     "total_replicas",
@@ -25,7 +24,10 @@ SHOWN = (
     "submitted",
     "user",
     "group",
+    "dataset",
 )
+
+_ROWS_IN_SIGHT = 18  # more scroll inside the table
 
 
 def filtered(runs: pd.DataFrame, statuses: Sequence[str], text: str, group: str | None) -> pd.DataFrame:
@@ -62,23 +64,23 @@ def column_config(timezone: str | None) -> dict[str, typing.Any]:
     """Titles, units and precision of the columns."""
     column = st.column_config
     return {
-        "status": column.TextColumn("Status", width=100, pinned=True),
-        "name": column.TextColumn("Run", width=260, pinned=True),
-        "workload": column.TextColumn("Workload", width=95),
+        "status": column.TextColumn("Status", width=95),
+        "name": column.TextColumn("Run", width=195),
+        "workload": column.TextColumn("Workload", width=88),
         "dataset": column.TextColumn("Data set", width=110),
-        "device": column.TextColumn("Device", width=115),
+        "device": column.TextColumn("Device", width=128),
         "strategy": column.TextColumn("Strategy", width=140),
-        "total_replicas": column.NumberColumn("Replicas", width=72, format="localized"),
-        "global_batch_size": column.NumberColumn("Batch", width=65, format="localized", help="Global batch size"),
+        "total_replicas": column.NumberColumn("Replicas", width=70, format="localized"),
+        "global_batch_size": column.NumberColumn("Batch", width=60, format="localized", help="Global batch size"),
         "progress": column.ProgressColumn("Progress", width=110, format="percent", min_value=0.0, max_value=1.0),
         "examples_per_second": column.NumberColumn(
-            "Examples/s", width=90, format="%,.0f", help="Training throughput of the last epoch"
+            "Examples/s", width=86, format="%,.0f", help="Training throughput of the last epoch"
         ),
         "val_accuracy": column.NumberColumn(
-            "Val. accuracy", width=100, format="percent", help="Validation accuracy after the last epoch"
+            "Val. accuracy", width=96, format="percent", help="Validation accuracy after the last epoch"
         ),
-        "submitted": column.DatetimeColumn("Submitted", width=130, format="D MMM, HH:mm", timezone=timezone),
-        "user": column.TextColumn("User", width=90),
+        "submitted": column.DatetimeColumn("Submitted", width=108, format="D MMM, HH:mm", timezone=timezone),
+        "user": column.TextColumn("User", width=80),
         "group": column.TextColumn("Group", width=110),
     }
 
@@ -96,7 +98,7 @@ def show(runs: pd.DataFrame, key: str) -> str | None:
         on_select="rerun",
         selection_mode=["single-row", "single-cell"],
         hide_index=True,
-        height=min(38 + 35 * max(len(runs), 1), 640),
+        height="content" if len(runs) <= _ROWS_IN_SIGHT else 640,
         placeholder="–",
         column_config=column_config(st.context.timezone),
         alt="Runs, newest first",

@@ -9,12 +9,13 @@ import typing
 from collections.abc import Mapping
 
 import streamlit as st
+from training.datasets.availability import Availability
 
 from dashboard.components import login, note
 from dashboard.components.spec_values import (
     CHOICE_LABELS,
-    COMMON,
     format_tags,
+    is_common,
     is_shown,
     kind,
     parse_tags,
@@ -23,7 +24,6 @@ from dashboard.components.spec_values import (
 )
 from experiments.capacity import Capacity
 from training import catalog
-from training.datasets.availability import Availability
 from training.spec import Part, RunSpec, spec_fields
 from training.spec_rules import Problem
 
@@ -39,7 +39,8 @@ _TITLES = {
     Part.HOW: "How",
     Part.WHO: "Who",
 }
-_WIDE = ("notes", "tags", "manual_placement")
+_WIDE = ("dataset_options", "manual_placement", "tags", "notes")
+_NARROW_CHOICES = 20  # characters of all choices together that fit one column
 
 
 def key(name: str) -> str:
@@ -68,7 +69,7 @@ def fill(values: Mapping[str, typing.Any]) -> None:
 
 
 class Form:
-    """One drawing of the form: `show` draws it, `values` are then the spec's fields, `tell` puts problems beside them."""
+    """One drawing of the form: `show` draws it, `values` are then the fields, `tell` puts problems beside them."""
 
     def __init__(self, here: Mapping[str, Availability], default_dataset: str, machines: Capacity):
         self._here = here
@@ -93,13 +94,14 @@ class Form:
             fields = [field for field in spec_fields() if field.metadata["part"] is part]
             with st.container(border=True, gap="small"):
                 st.subheader(_TITLES[part], anchor=False)
-                common = [field for field in fields if field.name in COMMON and self._is_shown(field.name)]
+                shown = [field for field in fields if self._is_shown(field.name)]
+                common = [field for field in shown if is_common(field.name, self._choices)]
                 self._grid(common)
                 if part is Part.WHERE:
                     self._where_notes()
-                rest = [field for field in fields if field.name not in COMMON and self._is_shown(field.name)]
+                rest = [field for field in shown if field not in common]
                 if rest:
-                    labels = ", ".join(field.metadata["label"].lower() for field in rest[:3])
+                    labels = ", ".join(field.metadata["label"] for field in rest[:3])
                     more = f"More: {labels} …" if len(rest) > 3 else f"More: {labels}"
                     with st.expander(more, type="compact", key=f"{PREFIX}more_{part.name.lower()}"):
                         self._grid(rest)
@@ -125,26 +127,34 @@ class Form:
     def _is_shown(self, name: str) -> bool:
         if name == "user" and login.user():
             return False
-        chosen = {"device": self._state("device"), "strategy": self._state("strategy")}
-        return is_shown(name, chosen, self._machines.gpus)
+        return is_shown(name, self._choices, self._machines.gpus)
+
+    @property
+    def _choices(self) -> dict[str, str]:
+        """What decides over other fields."""
+        return {"device": self._state("device"), "strategy": self._state("strategy")}
 
     def _state(self, name: str) -> typing.Any:
         return st.session_state[key(name)]
 
     def _grid(self, fields: list[dataclasses.Field]) -> None:
-        """Three fields a row; a wide one has a row of its own."""
-        row: list[dataclasses.Field] = []
-        for field in [*fields, None]:
-            is_wide = field is not None and (field.name in _WIDE or field.name == "dataset_options")
-            if row and (field is None or is_wide or len(row) == _COLUMNS):
-                for column, narrow in zip(st.columns(_COLUMNS), row, strict=False):
-                    with column:
-                        self._field(narrow)
+        """Rows of three columns; a field takes as many as it needs."""
+        row: list[tuple[dataclasses.Field, int]] = []
+        for field in fields:
+            span = _span(field)
+            if sum(taken for _, taken in row) + span > _COLUMNS:
+                self._row(row)
                 row = []
-            if field is not None and is_wide:
+            row.append((field, span))
+        self._row(row)
+
+    def _row(self, row: list[tuple[dataclasses.Field, int]]) -> None:
+        free = _COLUMNS - sum(taken for _, taken in row)
+        # Empty columns keep a short row's fields as wide as those above them.
+        columns = st.columns([taken for _, taken in row] + [1] * free)
+        for column, (field, _) in zip(columns, row, strict=False):
+            with column:
                 self._field(field)
-            elif field is not None:
-                row.append(field)
 
     def _field(self, field: dataclasses.Field) -> None:
         self.labels[field.name] = field.metadata["label"]
@@ -188,7 +198,8 @@ class Form:
             return st.number_input(label, step=0.0001, format="%g", **shared)
         if name == "notes":
             return st.text_area(label, height=90, **shared)
-        return st.text_input(label, placeholder=_empty_means(help_text), **shared)
+        placeholder = "your name" if name == "user" else _empty_means(help_text)
+        return st.text_input(label, placeholder=placeholder, **shared)
 
     def _workload(self, label: str, help_text: str) -> str:
         return st.selectbox(
@@ -297,6 +308,13 @@ class Form:
     def _where_notes(self) -> None:
         if not self._machines.gpus and self._state("device") == "cpu":
             st.caption("Runs here use the CPU: no GPU was found. The Environment page says why.")
+
+
+def _span(field: dataclasses.Field) -> int:
+    """Columns a field needs."""
+    if field.name in _WIDE:
+        return _COLUMNS
+    return 2 if sum(map(len, field.metadata.get("choices", ()))) > _NARROW_CHOICES else 1
 
 
 def _label(choice: str) -> str:

@@ -30,7 +30,6 @@ COMMON = frozenset(
         "replicas",
         "workers",
         "gpus",
-        "logical_devices",
         "cpu_threads",
         "epochs",
         "global_batch_size",
@@ -65,6 +64,11 @@ def is_shown(name: str, values: Mapping[str, typing.Any], gpus: int) -> bool:
     if name in ("jit_compile", "manual_placement"):
         return strategy == "one_device"
     return True
+
+
+def is_common(name: str, values: Mapping[str, typing.Any]) -> bool:
+    """Whether a field is asked at once, or waits behind "More"."""
+    return name in COMMON or (name == "logical_devices" and values["strategy"] != "one_device")
 
 
 def settled_logical_devices(device: str, strategy: str, replicas: int) -> int:

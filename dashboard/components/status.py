@@ -6,7 +6,7 @@ from training.names import RunStatus
 
 _BADGES = {
     RunStatus.SCHEDULED: ("Scheduled", "○", ":material/schedule:", "gray"),
-    RunStatus.RUNNING: ("Running", "▶", ":material/play_arrow:", "blue"),
+    RunStatus.RUNNING: ("Running", "►", ":material/play_arrow:", "blue"),
     RunStatus.FINISHED: ("Finished", "✓", ":material/check:", "green"),
     RunStatus.FAILED: ("Failed", "✕", ":material/error:", "red"),
     RunStatus.KILLED: ("Killed", "■", ":material/stop:", "orange"),

@@ -15,8 +15,10 @@ h1.typed-title { font-size: 1.6rem; font-weight: 650; line-height: 1.25; margin:
 }
 /* Numbers in a row line up. */
 [data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
-/* A refusal belongs to the field above it. */
-.field-note { margin-top: -0.6rem; font-size: 0.85rem; overflow-wrap: anywhere; }
+/* Plain texts are as large as the labels around them, and no typed text may widen the page. */
+[data-testid="stText"] { font-size: 0.9rem; line-height: 1.45; overflow-wrap: anywhere; }
+/* A link under a title starts where the title starts. */
+a[data-testid="stPageLink-NavLink"] { padding-left: 0; }
 </style>
 """
 

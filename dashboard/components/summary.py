@@ -24,10 +24,8 @@ def show(spec: RunSpec, found: Derived, request: Request | None, machines: Capac
     ]
     if request is not None:
         rows.append(("Asks for", _asks(request, machines)))
-    for label, value in rows:
-        with st.container(horizontal=True, horizontal_alignment="distribute", gap="small", wrap=False):
-            st.caption(label, width="content")
-            st.text(value, width="content")
+    # Numbers and our own words only: a table reads Markdown.
+    st.table(dict(rows), border="horizontal", alt="What this run amounts to")
 
 
 def show_command(spec: RunSpec) -> None:

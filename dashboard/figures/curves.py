@@ -71,8 +71,8 @@ def curve_title(table: pd.DataFrame, metric: str) -> str:
     shown = f"{value:.2%}" if metric == Metric.ACCURACY else f"{value:.4g}"
     epochs = int(table["epoch"].max())
     if epochs == 1:
-        return f"{name} of {series} is {shown} after the first epoch"
-    return f"Best {name.lower()} of {series} is {shown}, at epoch {epoch} of {epochs} done"
+        return f"{series.capitalize()} {name.lower()} is {shown} after the first epoch"
+    return f"Best {series} {name.lower()} is {shown}, at epoch {epoch}"
 
 
 def curve_figure(table: pd.DataFrame, metric: str, log_scale: bool = False) -> go.Figure:

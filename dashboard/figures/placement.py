@@ -67,7 +67,7 @@ def ops_figure(table: pd.DataFrame, role: str) -> go.Figure:
             name=theme.plain(device),
             marker={
                 "color": color,
-                "pattern": {"shape": hatch, "solidity": 0.3, "fgcolor": "white"},
+                "pattern": theme.pattern(hatch),
                 "line": {"width": 0},
             },
             hovertemplate="%{x:,} ops",

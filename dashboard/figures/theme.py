@@ -40,6 +40,11 @@ def device_style(device: str) -> tuple[str, str]:
     return CATEGORICAL[place % len(CATEGORICAL)], HATCHES[place % len(HATCHES)]
 
 
+def pattern(shape: str) -> dict[str, object]:
+    """Hatching over a bar's own colour; an empty shape is none. Without `overlay` Plotly drops the colour."""
+    return {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)", "solidity": 0.25, "size": 6}
+
+
 def plain(text: object) -> str:
     """A typed text as Plotly must get it, so that it is shown as typed.
 
@@ -57,7 +62,7 @@ def style(figure: go.Figure, title: str, height: int) -> go.Figure:
         title={"text": title, "x": 0, "xanchor": "left", "y": 0.97, "yanchor": "top", "font": {"size": 15}},
         height=height,
         margin={"l": 8, "r": 8, "t": 64, "b": 8},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom", "title": None},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
         hovermode="x unified",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",

@@ -104,11 +104,12 @@ def phase_figure(table: pd.DataFrame) -> go.Figure:
             name=row.phase,
             marker={
                 "color": _PHASE_COLORS[row.phase],
-                "pattern": {"shape": "/" if hatched else "", "solidity": 0.3, "fgcolor": "white"},
+                "pattern": theme.pattern("/" if hatched else ""),
                 "line": {"width": 0},
             },
             text=f"{row.share:.0%}" if row.share >= 0.04 else "",
             textposition="inside",
+            insidetextanchor="middle",
             textangle=0,
             insidetextfont={"color": "white"},
             hovertemplate=f"{row.phase}: %{{x:.3g}} s ({row.share:.1%})<extra></extra>",
@@ -116,8 +117,8 @@ def phase_figure(table: pd.DataFrame) -> go.Figure:
     theme.style(figure, phase_title(table), height=190)
     figure.update_layout(barmode="stack", hovermode="closest", bargap=0.25)
     # Under the bar, where eight entries may wrap without pushing the title around.
-    figure.update_layout(legend={"y": -0.55, "yanchor": "top", "traceorder": "normal"}, margin={"t": 40})
-    figure.update_xaxes(title="seconds", rangemode="tozero")
+    figure.update_layout(legend={"y": -0.4, "yanchor": "top"}, margin={"t": 40})
+    figure.update_xaxes(rangemode="tozero", ticksuffix=" s", tickformat=",")
     figure.update_yaxes(showticklabels=False, showgrid=False)
     return figure
 
@@ -238,7 +239,7 @@ def input_wait_figure(table: pd.DataFrame) -> go.Figure:
             name=name,
             marker={
                 "color": color,
-                "pattern": {"shape": pattern, "solidity": 0.3, "fgcolor": "white"},
+                "pattern": theme.pattern(pattern),
                 "line": {"width": 0},
             },
             hovertemplate="%{y:.3g} s",

@@ -71,7 +71,7 @@ def test_title_states_the_best_of_validation() -> None:
 
     table = curves.curve_table(points, "accuracy")
 
-    assert curves.curve_title(table, "accuracy") == "Best accuracy of validation is 91.00%, at epoch 2 of 3 done"
+    assert curves.curve_title(table, "accuracy") == "Best validation accuracy is 91.00%, at epoch 2"
 
 
 def test_the_two_series_differ_in_more_than_colour() -> None:
