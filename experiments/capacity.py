@@ -170,7 +170,9 @@ class Pool:
         self._ids = [gpu for gpu in self._ids if gpu not in held]
         # Where it would go if all were idle; as nodes are filled in the same order, its turn comes there.
         idle = Pool(self._capacity).take(wanted)
-        places = idle.places if idle else ()
+        largest = max(range(len(self._free)), key=lambda node: self._capacity.nodes[node], default=0)
+        alone = (largest, wanted.cpus_per_worker, wanted.gpus_per_worker)
+        places = idle.places if idle else (alone,) * (wanted.workers if self._free else 0)
         for node, cpus, node_gpus in places:
             free = self._free[node]
             free[0] -= min(free[0], cpus)

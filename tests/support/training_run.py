@@ -1,0 +1,89 @@
+"""Real training processes for tests: started as the supervisor starts them, without a tracking server."""
+
+import json
+import tempfile
+import time
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.run_folder import Launch, RunFolder
+from training.spec import RunSpec
+from training.worker.gang import SubprocessGang
+from training.worker.journal import JournalReader
+
+TINY: dict[str, typing.Any] = {
+    "dataset": "synthetic",
+    "dataset_options": {"examples": 200, "validation_examples": 50},
+    "epochs": 1,
+    "global_batch_size": 32,
+}
+"""A run of six steps: what a test starts from."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of training processes left behind."""
+
+    folder: RunFolder
+    exit_codes: tuple[int, ...]
+
+    def events(self, worker: int = 0) -> list[dict[str, typing.Any]]:
+        """All events of a worker's journal, in order."""
+        return JournalReader(self.folder.worker(worker).journal).new_events()
+
+    def metric(self, name: str, worker: int = 0) -> list[float]:
+        """Values of a metric, in order."""
+        return [e["values"][name] for e in self.events(worker) if e["type"] == "metrics" and name in e["values"]]
+
+    def points(self, name: str, worker: int = 0) -> list[list[float]]:
+        """[step, value, unix seconds] of a series."""
+        return [
+            point for e in self.events(worker) if e["type"] == "series" and e["name"] == name for point in e["points"]
+        ]
+
+    def tags(self, worker: int = 0) -> dict[str, str]:
+        """All tags, later ones winning."""
+        return {name: text for e in self.events(worker) if e["type"] == "tags" for name, text in e["values"].items()}
+
+    def end(self, worker: int = 0) -> tuple[str, str]:
+        """Status and reason by the worker's own words."""
+        event = self.events(worker)[-1]
+        assert event["type"] == "end", f"the journal ends with {event}; stderr: {self.stderr(worker)[-2000:]}"
+        return event["status"], event["reason"]
+
+    def stdout(self, worker: int = 0) -> str:
+        """What the worker wrote to file descriptor 1."""
+        return self.folder.worker(worker).stdout.read_text(errors="replace")
+
+    def stderr(self, worker: int = 0) -> str:
+        """What the worker wrote to file descriptor 2."""
+        return self.folder.worker(worker).stderr.read_text(errors="replace")
+
+
+_done: dict[str, Outcome] = {}
+
+
+def train(**fields: typing.Any) -> Outcome:
+    """Trains TINY with other fields; the same fields again give the same outcome without another run."""
+    spec = RunSpec.from_dict(TINY | fields)
+    key = json.dumps(spec.to_dict(), sort_keys=True)
+    if key not in _done:
+        _done[key] = _train(spec)
+    return _done[key]
+
+
+def _train(spec: RunSpec) -> Outcome:
+    path = Path(tempfile.mkdtemp(prefix="speedup-lab-run-"))
+    folder = RunFolder.create(spec, Launch("test", "unused", str(path), cpus=2, submitted_at=time.time()))
+    gang = SubprocessGang(folder)
+    gang.start()
+    deadline = time.monotonic() + 240
+    while None in gang.poll() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    codes = tuple(gang.poll())
+    gang.end(1.0)
+    assert None not in codes, (
+        f"still running after 240 s: {folder.worker(0).stderr.read_text(errors='replace')[-2000:]}"
+    )
+    return Outcome(folder, typing.cast(tuple[int, ...], codes))
