@@ -1,0 +1,166 @@
+"""The training process by itself, with real TensorFlow: every field of a spec shows its effect in what it reports."""
+
+import json
+import math
+
+import pytest
+
+from tests.support.training_run import TINY, train
+from training.names import Metric, Tag
+from training.worker.placement import table
+from training.worker.process import reason_of
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_run_reports_its_phases_epochs_windows_and_environment():
+    run = train(epochs=2, steps_per_execution=4)
+    assert run.exit_codes == (0,)
+    assert run.end() == ("FINISHED", "")
+    phases = [event["phase"] for event in run.events() if event["type"] == "phase"]
+    assert phases == [
+        "starting",
+        "loading data",
+        "building the model",
+        "first step (tracing and compiling)",
+        "training",
+        "validating",
+        "training",
+        "validating",
+        "ended",
+    ]
+    for name in (Metric.TIME_STARTUP, Metric.TIME_DATA, Metric.TIME_BUILD, Metric.TIME_FIRST_STEP, Metric.TIME_TOTAL):
+        (seconds,) = run.metric(name)
+        assert 0 <= seconds < 200, name
+    # 200 examples in batches of 32 are 6 steps: one by itself, then windows of four.
+    assert [point[0] for point in run.points(Metric.WINDOW)] == [1, 5, 6, 10, 12]
+    assert len(run.metric("loss")) == len(run.metric("val_accuracy")) == 2
+    for seconds, rate in zip(run.metric(Metric.TIME_EPOCH_TRAIN), run.metric(Metric.EXAMPLES_PER_SECOND), strict=True):
+        assert rate == pytest.approx(192 / seconds)
+    tags = run.tags()
+    assert tags[Tag.PARAMETERS] == "93322"
+    assert tags[Tag.STEPS_PER_EPOCH] == "6"
+    assert tags[Tag.EXAMPLES_PER_EPOCH] == "192"
+    assert tags[Tag.VALIDATION_EXAMPLES] == "50"
+    assert tags[Tag.DEVICES_ASKED] == "1 CPU"
+    assert tags[Tag.DEVICES_SEEN] == "CPU:0"
+    assert tags[Tag.REPLICAS_IN_SYNC] == "1"
+    assert tags[Tag.JIT_COMPILE] == "false"
+    assert tags[Tag.TENSORFLOW] == json.loads(run.folder.environment.read_text())[Tag.TENSORFLOW]
+
+
+def test_an_epochs_training_time_is_the_sum_of_its_windows():
+    run = train(epochs=2, steps_per_execution=4)
+    seconds = {}
+    before = 0
+    for step, rate, _ in run.points(Metric.WINDOW):
+        seconds[step] = (step - before) * 32 / rate
+        before = step
+    first, second = run.metric(Metric.TIME_EPOCH_TRAIN)
+    assert first == pytest.approx(seconds[1] + seconds[5] + seconds[6])
+    assert second == pytest.approx(seconds[10] + seconds[12])
+    assert run.metric(Metric.TIME_FIRST_STEP) == [pytest.approx(seconds[1])]
+
+
+def test_the_seed_decides_weights_and_order():
+    assert train(seed=1).metric("loss") != train().metric("loss")
+
+
+def test_the_learning_rate_reaches_the_optimizer():
+    assert train(learning_rate=1e-9, epochs=2).metric("val_loss") == pytest.approx([math.log(10)] * 2, abs=0.1)
+    assert train(learning_rate=0.01, epochs=2).metric("val_loss")[-1] < 2.0
+
+
+def test_batch_size_and_most_steps_decide_the_number_of_steps():
+    tags = train(global_batch_size=50, max_steps_per_epoch=3).tags()
+    assert (tags[Tag.STEPS_PER_EPOCH], tags[Tag.EXAMPLES_PER_EPOCH]) == ("3", "150")
+
+
+def test_the_workload_and_the_data_set_are_the_named_ones():
+    run = train(workload="vae", dataset="digits", dataset_options={"examples": 200, "validation_examples": 50})
+    assert run.end() == ("FINISHED", "")
+    assert run.metric("kl_loss")
+    (facts,) = [event["facts"] for event in run.events() if event["type"] == "dataset"]
+    assert (facts["name"], facts["examples"], facts["validation_examples"]) == ("digits", 200, 50)
+    assert facts["digest"] == run.tags()[Tag.DATASET_DIGEST] != train().tags()[Tag.DATASET_DIGEST]
+
+
+def test_the_placement_log_holds_the_convolutions_and_can_be_switched_off():
+    found = table(train().folder.worker(0).stderr)
+    assert set(found.loc[found.op_type == "Conv2D", "device"]) == {"CPU:0"}
+    assert found.loc[found.op_type == "GatherV2", "role"].eq("input").any()
+    assert table(train(log_device_placement=False).folder.worker(0).stderr).empty
+
+
+def test_a_pinned_layer_runs_where_it_was_pinned_and_the_others_do_not():
+    run = train(logical_devices=2, manual_placement={"conv2d_1": "/CPU:1"})
+    assert run.end() == ("FINISHED", "")
+    found = table(run.folder.worker(0).stderr)
+    convolutions = found[(found.op_type == "Conv2D") & (found.source == "graph")]
+    assert set(convolutions.loc[convolutions.layer == "conv2d_1", "device"]) == {"CPU:1"}
+    assert set(convolutions.loc[convolutions.layer != "conv2d_1", "device"]) == {"CPU:0"}
+
+
+def test_xla_compiles_the_step_and_trains_to_the_same_loss():
+    compiled, plain = train(jit_compile=True), train()
+    assert compiled.tags()[Tag.JIT_COMPILE] == "true"
+    assert "Compiled cluster using XLA" in compiled.stderr()
+    assert "Compiled cluster using XLA" not in plain.stderr()
+    assert compiled.metric("loss") == pytest.approx(plain.metric("loss"), rel=1e-4)
+
+
+def test_a_saved_model_is_one_that_mlflow_can_load():
+    from tests.support.fresh_process import run_python
+
+    run = train(save_model=True)
+    assert run.end() == ("FINISHED", "")
+    shape = run_python(
+        "import json, mlflow.tensorflow, numpy as np\n"
+        f"model = mlflow.tensorflow.load_model({str(run.folder.model)!r})\n"
+        "print(json.dumps(model.predict(np.zeros((3, 28, 28, 1)), verbose=0).shape))"
+    )
+    assert shape == [3, 10]
+    assert not train().folder.model.exists()
+
+
+def test_waiting_for_a_slow_pipeline_is_measured_and_a_fast_one_waits_next_to_nothing():
+    options = {**TINY["dataset_options"], "pipeline": "tf_data"}
+    slow = train(dataset_options={**options, "delay_ms": 100.0}, epochs=2)
+    fast = train(dataset_options=options, epochs=2)
+    waited, seconds = slow.metric(Metric.TIME_INPUT_WAIT)[1], slow.metric(Metric.TIME_EPOCH_TRAIN)[1]
+    # Six batches at 100 ms each; the pipeline works ahead while a step computes and during validation.
+    assert 0.2 < waited < seconds < 2.0
+    assert fast.metric(Metric.TIME_INPUT_WAIT)[1] < 0.2 * waited
+
+
+def test_both_pipelines_train_on_the_same_batches():
+    streamed = train(dataset_options={**TINY["dataset_options"], "pipeline": "tf_data"}, epochs=2)
+    held = train(epochs=2)
+    assert streamed.metric("loss") == pytest.approx(held.metric("loss"), rel=1e-5)
+
+
+def test_gpus_that_are_not_there_fail_the_run_with_tensorflows_own_line():
+    run = train(device="gpu")
+    assert run.exit_codes == (1,)
+    status, reason = run.end()
+    assert status == "FAILED"
+    assert reason.startswith("asked 1 GPU, TensorFlow sees 0; TensorFlow says: ")
+    assert run.metric("loss") == []
+
+
+def test_a_nan_loss_is_reported_as_nan():
+    run = train(learning_rate=1e30, epochs=2)
+    assert run.end() == ("FINISHED", "")
+    assert not math.isfinite(run.metric("loss")[-1])
+
+
+def test_reasons_are_one_line_and_name_the_shape_that_did_not_fit():
+    class ResourceExhaustedError(Exception):
+        pass
+
+    error = ResourceExhaustedError(
+        "Graph execution error:\nOOM when allocating tensor with shape[65536,32,26,26] and type"
+    )
+    assert reason_of(error) == "OOM: shape[65536,32,26,26]"
+    assert reason_of(ValueError("first\nsecond")) == "ValueError: first"
+    assert reason_of(KeyError()) == "KeyError"
