@@ -5,6 +5,7 @@ The log is read after the run has ended, as a stream: what is kept are counts, n
 """
 
 import contextlib
+import functools
 import gzip
 import os
 import re
@@ -22,6 +23,8 @@ if typing.TYPE_CHECKING:
 
 GRAPH = "graph"
 EAGER = "eager"
+OTHER = "(other)"
+"""Op type and device of lines counted when even the kinds of op had become too many."""
 
 CHUNK = 1 << 20
 LONGEST_LINE = 4096
@@ -30,22 +33,17 @@ MOST_KEPT = 64 << 20
 """Bytes, about, that the distinct lines may take; further names are folded together by op type and device."""
 MOST_FOLDED = 10_000
 
-_DEVICE = rb"/job:([^/\s]{1,64})/replica:\d{1,9}/task:(\d{1,9})/device:([A-Za-z0-9_]{1,64}:\d{1,9})"
-_GRAPH_LINE = re.compile(rb"([^\s:]+): \(([A-Za-z_][\w.>\-]*)\): " + _DEVICE)
-_EAGER_LINE = re.compile(rb"Executing op ([^\s:]+) in device " + _DEVICE)
+_LINE = re.compile(
+    rb"(?:(?P<name>[^\s:]+): \((?P<type>[A-Za-z_][\w.>\-]*)\): |Executing op (?P<eager>[^\s:]+) in device )"
+    rb"(?P<device>/job:[^/\s]{1,64}/replica:\d{1,9}/task:\d{1,9}/device:[A-Za-z0-9_]{1,64}:\d{1,9})\s*"
+)
 # The two places in TensorFlow that print placements: such a line belongs here even when it is damaged.
 _PRINTED_BY = re.compile(rb"(?:placer\.cc:\d+\] |execute\.cc:\d+\] Executing op )")
 
 
-@dataclass(frozen=True)
-class _Op:
-    """One distinct line, as it stands in the log. `task` is the process, such as `localhost:0` or `worker:1`."""
-
-    name: str
-    op_type: str
-    task: str
-    device: str
-    source: str
+_Op = tuple[str, str, str, str, str]
+"""One distinct line: name, op type, task (the process, such as `localhost:0` or `worker:1`), device, source. A plain
+tuple, because there may be many thousands."""
 
 
 def is_placement_line(line: str | bytes) -> bool:
@@ -54,24 +52,30 @@ def is_placement_line(line: str | bytes) -> bool:
     # Cheap refusal first: most lines of an ordinary log have neither mark.
     if b": (" not in raw and b"Executing op " not in raw and b"placer.cc:" not in raw:
         return False
-    return _parse(_payload(raw)) is not None or _PRINTED_BY.search(raw) is not None
+    return _LINE.fullmatch(_payload(raw)) is not None or _PRINTED_BY.search(raw) is not None
 
 
 def _payload(line: bytes) -> bytes:
     """What follows the logger's prefix, `I0000 00:00:1796001267.298453 9889 execute.cc:1775] `."""
-    return line.rpartition(b"] ")[2].rstrip()
+    return line.rpartition(b"] ")[2]
 
 
-def _parse(payload: bytes) -> _Op | None:
-    match = _GRAPH_LINE.fullmatch(payload)
-    if match:
-        name, op_type, job, task, device = (group.decode("utf-8", "replace") for group in match.groups())
-        return _Op(name, op_type, f"{job}:{task}", device, GRAPH)
-    match = _EAGER_LINE.fullmatch(payload)
-    if match:
-        op_type, job, task, device = (group.decode("utf-8", "replace") for group in match.groups())
-        return _Op("", op_type, f"{job}:{task}", device, EAGER)
-    return None
+def _parse(payload: bytes) -> _Op:
+    """Reads what `_LINE` has matched."""
+    text = payload.decode("utf-8", "replace").rstrip()
+    if text.startswith("Executing op "):
+        op_type, _, device = text[len("Executing op ") :].partition(" in device ")
+        return ("", op_type, *_short(device), EAGER)
+    name, _, rest = text.partition(": (")
+    op_type, _, device = rest.partition("): ")
+    return (name, op_type, *_short(device), GRAPH)
+
+
+@functools.lru_cache(maxsize=4096)
+def _short(device: str) -> tuple[str, str]:
+    """`/job:worker/replica:0/task:1/device:CPU:0` -> `("worker:1", "CPU:0")`."""
+    _, job, _, task, kind = device.split("/")
+    return f"{job.partition(':')[2]}:{task.partition(':')[2]}", kind.partition(":")[2]
 
 
 class PlacementParser:
@@ -113,15 +117,13 @@ class PlacementParser:
                 keep(b"\n".join(placements) + b"\n")
 
     def _count(self, line: bytes) -> bool:
-        payload = line.rpartition(b"] ")[2]
+        payload = _payload(line)
         seen = self._counts.get(payload)
         if seen is not None:
             self._counts[payload] = seen + 1
             self.lines += 1
             return True
-        too_long = len(line) > LONGEST_LINE
-        op = None if too_long else _parse(payload.rstrip())
-        if op is None:
+        if len(line) > LONGEST_LINE or not _LINE.fullmatch(payload):
             if not _PRINTED_BY.search(line[:LONGEST_LINE]):
                 return False
             self.unparsed += 1
@@ -129,23 +131,22 @@ class PlacementParser:
             self._kept += len(payload) + 200  # the dictionary's entry and the object around the bytes
             self._counts[payload] = 1
         else:
-            self._fold(op)
+            self._fold(_parse(payload))
         self.lines += 1
         return True
 
     def _fold(self, op: _Op) -> None:
         self.folded += 1
-        key = _Op("", op.op_type, op.task, op.device, op.source)
+        _, op_type, task, device, source = op
+        key = ("", op_type, task, device, source)
         if key not in self._folded and len(self._folded) >= MOST_FOLDED:
-            key = _Op("", "(other)", "localhost:0", "(other)", op.source)
+            key = ("", OTHER, "localhost:0", OTHER, source)
         self._folded[key] = self._folded.get(key, 0) + 1
 
     def ops(self) -> Iterator[tuple[_Op, int]]:
         """Every distinct line, read, and how often it was seen."""
         for payload, count in self._counts.items():
-            op = _parse(payload.rstrip())
-            assert op is not None, "only what was parsed is counted"
-            yield op, count
+            yield _parse(payload), count
         yield from self._folded.items()
 
     def table(self, layers: Sequence[str] = ()) -> "pd.DataFrame":
@@ -175,9 +176,10 @@ def table(log: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], layers
         layers: the model's layer names in the order they are called, for the column `layer`.
 
     Returns:
-        A row per distinct op, device and source, most frequent first; columns `names.PLACEMENT_COLUMNS`, also when
-        there is nothing to count. `device` is `CPU:0`; with several processes, or one that is not the first,
-        `worker:1/CPU:0`. An eager line names no op. `attrs` holds `lines`, `unparsed` and `folded`.
+        A row per distinct op, device and source, most frequent first, else as in the log; columns
+        `names.PLACEMENT_COLUMNS`, also when there is nothing to count. `device` is `CPU:0`; with several processes, or
+        one that is not the first, `worker:1/CPU:0`. An eager line names no op. `attrs` holds `lines`, `unparsed` and
+        `folded`.
 
     Raises:
         OSError: a log cannot be read.
@@ -201,37 +203,44 @@ def _table(parsers: list[PlacementParser], layers: Sequence[str]) -> "pd.DataFra
     # Here and not above: a training process imports this module before it does anything else, and needs no pandas.
     import pandas as pd
 
-    ops = [(op, count, parser.worker) for parser in parsers for op, count in parser.ops()]
-    show = _device_names(ops, len(parsers))
-    names = placement_names.LayerNames((op.name for op, _, _ in ops), layers)
+    logs = [(parser.worker, list(parser.ops())) for parser in parsers]
+    show = _device_names({op[2] for _, ops in logs for op, _ in ops}, len(parsers))
     totals: dict[tuple[str, str, str, str], int] = {}
-    for op, count, worker in ops:
-        key = (op.name, op.op_type, show(op, worker), op.source)
-        totals[key] = totals.get(key, 0) + count
-    rows = [
-        (name, op_type, device, source, placement_names.role(name, op_type), names.layer(name), count)
-        for (name, op_type, device, source), count in sorted(totals.items(), key=lambda item: (-item[1], item[0]))
-    ]
-    frame = pd.DataFrame(rows, columns=list(PLACEMENT_COLUMNS))
-    frame = frame.astype({column: "int64" if column == "count" else "str" for column in PLACEMENT_COLUMNS})
+    for worker, ops in logs:
+        for (name, op_type, task, device, source), count in ops:
+            key = (name, op_type, show(worker, task, device), source)
+            totals[key] = totals.get(key, 0) + count
+    keys = sorted(totals, key=totals.__getitem__, reverse=True)
+    names, op_types, devices, sources = zip(*keys, strict=True) if keys else ((), (), (), ())
+    roles, own_layers = placement_names.roles_and_layers(names, op_types, layers)
+    counts = [totals[key] for key in keys]
+    columns = dict(zip(PLACEMENT_COLUMNS, (names, op_types, devices, sources, roles, own_layers, counts), strict=True))
+    frame = pd.DataFrame(
+        {name: pd.Series(values, dtype="int64" if name == "count" else "str") for name, values in columns.items()}
+    )
     frame.attrs = {what: sum(getattr(parser, what) for parser in parsers) for what in ("lines", "unparsed", "folded")}
     return frame
 
 
-def _device_names(ops: list[tuple[_Op, int, int | None]], processes: int) -> Callable[[_Op, int | None], str]:
-    """How a device is shown: short in a run of one process, with its worker in a run of several."""
-    cluster = {op.task for op, _, _ in ops if not op.task.startswith("localhost:")}
+def _device_names(tasks: set[str], processes: int) -> Callable[[int | None, str, str], str]:
+    """How a device is shown: short in a run of one process, with its worker in a run of several.
+
+    Args:
+        tasks: all that the logs name.
+        processes: how many logs there are.
+    """
+    cluster = {task for task in tasks if not task.startswith("localhost:")}
     alone = processes == 1 and len(cluster) <= 1 and all(task.endswith(":0") for task in cluster)
     # Before the cluster is up a worker calls itself localhost: a log that knows one task only is that task's.
     own = next(iter(cluster)) if len(cluster) == 1 else ""
 
-    def show(op: _Op, worker: int | None) -> str:
-        if alone or op.device == "(other)":
-            return op.device
-        if not op.task.startswith("localhost:"):
-            return f"{op.task}/{op.device}"
-        task = f"worker:{worker}" if worker is not None else own
-        return f"{task}/{op.device}" if task else op.device
+    @functools.cache
+    def show(worker: int | None, task: str, device: str) -> str:
+        if alone or device == OTHER:
+            return device
+        if task.startswith("localhost:"):
+            task = f"worker:{worker}" if worker is not None else own
+        return f"{task}/{device}" if task else device
 
     return show
 

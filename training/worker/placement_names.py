@@ -5,6 +5,7 @@ to call), so an op of the layer `conv2d` is called `sequential_1/conv2d_1/convol
 `sequential_1/conv2d_1_2/convolution`. The names are traced back by playing TensorFlow's rule again.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -16,8 +17,8 @@ COMPUTE = "compute"
 
 # Scopes that functions, loops, gradients and replicas put around an op's own name.
 _AROUND = re.compile(
-    r"(?:while|cond|body|branches|true_fn|false_fn|gradient_tape|gradients|replica|"
-    r"(?:Stateful|Stateless)?PartitionedCall|(?:Stateless)?(?:While|If))?(?:_\d+)*"
+    r"(?<![^/])(?:while|cond|body|branches|true_fn|false_fn|gradient_tape|gradients|replica|"
+    r"(?:Stateful|Stateless)?PartitionedCall|(?:Stateless)?(?:While|If))?(?:_\d+)*(?:/|$)"
 )
 _NUMBER = re.compile(r"_\d+$")
 _INPUT_SCOPE = re.compile(rf"{INPUT_SCOPE}(?:_\d+)?")
@@ -45,41 +46,68 @@ _PIPELINE_TYPES = frozenset(
 )
 
 
+@functools.lru_cache(maxsize=4096)
+def _is_pipeline_type(op_type: str) -> bool:
+    return "Dataset" in op_type or "Iterator" in op_type or op_type in _PIPELINE_TYPES
+
+
 def scopes(name: str) -> list[str]:
-    """The scopes an op's name was made in, outermost first, without those of loops, gradients and replicas.
+    """The scopes an op was made in, outermost first, without those of loops, gradients and replicas.
 
-    `while/body/_1/gradient_tape/while/replica_1/sequential_1/dense_1/MatMul` -> `["sequential_1", "dense_1"]`.
-    A function's plumbing (`Func/...`) has none: its middle is a fixed word, not a scope.
+    `while/body/_1/gradient_tape/while/replica_1/sequential_1/dense_1/MatMul` -> `["sequential_1", "dense_1"]`. A
+    function's plumbing (`Func/...`) has none: its middle is a fixed word, not a scope.
     """
+    own = _own_folder(name)
+    return own.split("/") if own else []
+
+
+def _own_folder(name: str) -> str:
     if name.startswith("Func/"):
-        return []
-    return [part for part in name.split("/")[:-1] if not _AROUND.fullmatch(part)]
+        return ""
+    return _AROUND.sub("", name.rpartition("/")[0]).rstrip("/")
 
 
-def role(name: str, op_type: str) -> str:
-    """Whether an op belongs to the input pipeline (`input`) or to the model and its training (`compute`)."""
-    if "Dataset" in op_type or "Iterator" in op_type or op_type in _PIPELINE_TYPES:
-        return INPUT
-    if op_type in _ARGUMENTS:
-        return INPUT if _PIPELINE_NAME.search(name) else COMPUTE
-    inside = scopes(name)
-    return INPUT if inside and _INPUT_SCOPE.fullmatch(inside[0]) else COMPUTE
-
-
-class LayerNames:
-    """Traces op names back to Keras layers.
+def roles_and_layers(
+    names: Sequence[str], op_types: Sequence[str], layers: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Tells ops on input from ops of compute, and traces op names back to Keras layers.
 
     Args:
         names: every op name of one log; which of TensorFlow's numberings is at work shows only in all of them.
+        op_types: of the same ops.
         layers: the model's layer names in the order they are called. Without them, a layer is what stands second
             in a name (`model/layer/op`) where the numbers tell that Keras made the scopes.
-    """
 
-    def __init__(self, names: Iterable[str], layers: Sequence[str] = ()):
+    Returns:
+        Of each op its role (`INPUT`: it belongs to the input pipeline; `COMPUTE`: to the model and its training), and
+        its layer, also for the layer's gradient; empty where there is none.
+    """
+    # Ops share their scopes: everything that costs is done once a folder, not once an op.
+    folders = [_own_folder(name) for name in names]
+    known = _Folders(set(folders), layers)
+    roles = [
+        INPUT if folder in known.inputs or _feeds(name, op_type) else COMPUTE
+        for name, op_type, folder in zip(names, op_types, folders, strict=True)
+    ]
+    return roles, [known.layers[folder] for folder in folders]
+
+
+def _feeds(name: str, op_type: str) -> bool:
+    """Whether an op is of the input pipeline by what it is, wherever it was made."""
+    if op_type in _ARGUMENTS:
+        return _PIPELINE_NAME.search(name) is not None
+    return _is_pipeline_type(op_type)
+
+
+class _Folders:
+    """What is known of each folder of op names: `inputs`, those of the input scope, and `layers`, folder -> layer."""
+
+    def __init__(self, folders: Iterable[str], layers: Sequence[str]):
         self._layers = sorted(layers, key=len, reverse=True)
+        split = {folder: folder.split("/") if folder else [] for folder in folders}
         seen: set[str] = set()
         inner: dict[str, set[str]] = {}
-        for inside in map(scopes, names):
+        for inside in split.values():
             seen.update(inside)
             if len(inside) > 1:
                 inner.setdefault(inside[0], set()).add(inside[1])
@@ -89,18 +117,17 @@ class LayerNames:
             once, twice = _scope_names(layers, 1), _scope_names(layers, 2)
             self._scope_to_layer = twice if len(seen & twice.keys()) > len(seen & once.keys()) else once
         self._models = {outer for outer, found in inner.items() if all(_NUMBER.search(scope) for scope in found)}
+        self.inputs = {folder for folder, inside in split.items() if inside and _INPUT_SCOPE.fullmatch(inside[0])}
+        self.layers = {folder: "" if folder in self.inputs else self._layer(inside) for folder, inside in split.items()}
 
-    def layer(self, name: str) -> str:
-        """The layer an op belongs to, its gradient's ops included; empty where there is none."""
-        inside = scopes(name)
-        if inside and _INPUT_SCOPE.fullmatch(inside[0]):
-            return ""
+    def _layer(self, inside: list[str]) -> str:
         if not self._layers:
             return _NUMBER.sub("", inside[1]) if len(inside) > 1 and inside[0] in self._models else ""
         for scope in inside:
-            found = self._scope_to_layer.get(scope) or self._called_again(scope)
-            if found:
-                return found
+            if scope not in self._scope_to_layer:
+                self._scope_to_layer[scope] = self._called_again(scope)
+            if self._scope_to_layer[scope]:
+                return self._scope_to_layer[scope]
         return ""
 
     def _called_again(self, scope: str) -> str:
