@@ -171,7 +171,7 @@ def test_workers_die_with_their_supervisor(folder_of, alive, eventually):
         from training.run_folder import RunFolder
         from training.worker.gang import SubprocessGang
         stray = "import time; time.sleep(600)"
-        worker = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', %r], start_new_session=True)"
+        worker = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', %r])"
         worker = worker % stray + "; print(p.pid, flush=True); time.sleep(600)"
         gang = SubprocessGang(RunFolder(sys.argv[1]), lambda index: [sys.executable, "-c", worker])
         gang.start()
