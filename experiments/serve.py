@@ -1,9 +1,11 @@
 """`make run`: starts MLflow, Ray, the controller and the page, prints the address, and ends them all."""
 
+import argparse
 import contextlib
 import dataclasses
 import errno
 import fcntl
+import http.client
 import os
 import secrets
 import shlex
@@ -20,19 +22,13 @@ from experiments.settings import CHECKOUT, Settings, SettingsError
 from experiments.stack import CONTROLLER, MARK, MLFLOW, PAGE, PART, RAY, Stack, end_all, marked, say
 
 READY_DEADLINE_S = 180
+# Ray's raylet gives its agents 15 s to start, and dies when they need longer, as on a busy machine (ray-project/ray
+# issue 65983; the limit cannot be set).
+RAY_STARTS = 3
 RAY_SESSIONS_KEPT = 3  # Ray's logs of the latest starts; it never removes one itself
 
 # A Unix socket's path has at most 107 bytes, and this is the longest that Ray makes.
 LONGEST_HOME = 107 - len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
-
-
-_RAY_OTHER_PORTS = (
-    "--dashboard-agent-listen-port",
-    "--dashboard-agent-grpc-port",
-    "--runtime-env-agent-port",
-    "--metrics-export-port",
-    "--ray-client-server-port",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +48,9 @@ class Component:
     Attributes:
         health: an address that answers 200 when it is ready; empty for none.
         token: what to show there.
+        says: what its answer must contain.
+        starts: how often it is started at most; a component that ends for good ends everything.
+        after: an address that must answer before it is started; empty for none.
         advertises: prints on stdout how to use it by itself, which goes to a file, as it is not how to use it here.
     """
 
@@ -60,21 +59,32 @@ class Component:
     ports: tuple[Port, ...] = ()
     health: str = ""
     token: str = ""
+    says: str = ""
+    starts: int = 1
+    after: str = ""
     advertises: bool = False
 
-    def answers(self) -> bool:
-        """Whether it is ready."""
-        if not self.health:
-            return True
-        request = urllib.request.Request(self.health)
-        if self.token:
-            request.add_header("Authorization", f"Bearer {self.token}")
-        try:
-            # A proxy of the environment has no place between this machine and itself.
-            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+    @property
+    def is_ready(self) -> bool:
+        """Whether it answers."""
+        return not self.health or _answers(self.health, self.token, self.says)
+
+    def shell_command(self, python: str, log: Path) -> str:
+        """What honcho hands to the shell.
+
+        Args:
+            python: the interpreter.
+            log: where its stdout goes if it advertises.
+        """
+        command = shlex.join(self.command)
+        if self.starts == 1:
+            command = f"exec {command}"
+        else:
+            notice = shlex.join(["echo", f"{self.name} ended; starting it again"])
+            command = " || ".join([command] + [f"{{ {notice} >&2; {command}; }}"] * (self.starts - 1))
+        if self.after:
+            command = f"{shlex.join([python, '-m', 'experiments.serve', '--wait-for', self.after])} && {command}"
+        return f"{{ {command}; }} > {shlex.quote(str(log))}" if self.advertises else command
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,12 +115,16 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
         MARK: str(settings.home),
         "SPEEDUP_LAB_HOME": str(settings.home),
         "MLFLOW_DISABLE_TELEMETRY": "true",
-        "TMPDIR": str(short_home / "tmp"),  # nothing is written outside the data folder
+        # Nothing is written outside the data folder, but for Keras's cache of data sets.
+        "TMPDIR": str(short_home / "tmp"),
+        "MPLCONFIGDIR": str(short_home / "tmp"),
         "PYTHONUNBUFFERED": "1",
     }
     components = []
+    store = ""
     if not environ.get("MLFLOW_TRACKING_URI", "").strip():
         address = f"http://{_reachable(settings.host)}:{settings.mlflow_port}"
+        store = f"{address}/health"
         environment["MLFLOW_TRACKING_URI"] = address
         environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # eight helper processes that nothing here uses
         components.append(
@@ -124,7 +138,7 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
                     *("--uvicorn-opts", "--log-level warning"),
                 ],
                 (Port(settings.host, settings.mlflow_port, "MLflow", "SPEEDUP_LAB_MLFLOW_PORT"),),
-                f"{address}/health",
+                store,
             )
         )
     if not settings.ray_address:
@@ -136,11 +150,8 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
             "RAY_AUTH_TOKEN_PATH": str(token_file(settings)),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # the runs have ended before Ray is asked to
-            "RAY_raylet_start_wait_time_s": str(READY_DEADLINE_S),
+            "RAY_raylet_start_wait_time_s": "60",
         }
-        # Ports that Ray would choose by itself. Its raylet waits 15 s for its agents to say which they chose, and dies
-        # then, as on a busy machine; and its own fixed defaults would make two Rays on one machine clash.
-        chosen = _free_ports(len(_RAY_OTHER_PORTS))
         components.append(
             Component(
                 RAY,
@@ -149,7 +160,8 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
                     # Ray replaces 127.0.0.1 by the machine's outer address, which changes as a laptop moves.
                     *("--node-ip-address", "127.0.0.2", "--port", str(settings.ray_port)),
                     *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(settings.ray_dashboard_port)),
-                    *(f"{option}={port}" for option, port in zip(_RAY_OTHER_PORTS, chosen, strict=True)),
+                    # By default fixed, or from a range that may hold a port above: two Rays would clash.
+                    *("--dashboard-agent-listen-port", "0", "--ray-client-server-port", str(_free_port())),
                     *("--min-worker-port", "0", "--max-worker-port", "0"),
                     *("--temp-dir", str(short_home / "ray"), "--object-store-memory", str(200 * 1024**2)),
                 ],
@@ -157,12 +169,15 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
                     Port("0.0.0.0", settings.ray_port, "Ray", "SPEEDUP_LAB_RAY_PORT"),
                     Port("127.0.0.1", settings.ray_dashboard_port, "Ray's dashboard", "SPEEDUP_LAB_RAY_DASHBOARD_PORT"),
                 ),
-                f"{dashboard}/api/version",
+                # Its dashboard answers before there is a node to run anything on.
+                f"{dashboard}/api/v0/nodes?limit=1&timeout=5&filter_keys=state&filter_predicates=%3D&filter_values=ALIVE",
                 token,
+                says='"ALIVE"',
+                starts=RAY_STARTS,
                 advertises=True,
             )
         )
-    components.append(Component(CONTROLLER, [python, "-m", "experiments.controller"]))
+    components.append(Component(CONTROLLER, [python, "-m", "experiments.controller"], after=store))
     components.append(
         Component(
             PAGE,
@@ -263,6 +278,7 @@ def _make_room(settings: Settings) -> None:
     shutil.rmtree(settings.home / "tmp", ignore_errors=True)
     for name in ("tmp", "logs", "ray"):
         (settings.home / name).mkdir(exist_ok=True)
+    (settings.home / "ray" / "ray_current_cluster").unlink(missing_ok=True)  # Ray would say that it overwrites it
     for old in sorted((settings.home / "ray").glob("session_2*"))[:-RAY_SESSIONS_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -272,7 +288,7 @@ def _announce(settings: Settings, components: tuple[Component, ...], stack: Stac
     deadline = time.monotonic() + READY_DEADLINE_S
     waiting = list(components)
     while waiting and not stack.is_ending:
-        waiting = [component for component in waiting if not component.answers()]
+        waiting = [component for component in waiting if not component.is_ready]
         if waiting and time.monotonic() > deadline:
             names = ", ".join(component.name for component in waiting)
             say(f"Still no answer from {names} after {READY_DEADLINE_S} s: see the lines above that start with it.")
@@ -284,6 +300,16 @@ def _announce(settings: Settings, components: tuple[Component, ...], stack: Stac
         say(f"\n{bold}  Speedup Lab is ready: {address}   (Ctrl-C ends it){plain}\n")
 
 
+def _answers(address: str, token: str = "", says: str = "") -> bool:
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        # A proxy of the environment has no place between this machine and itself.
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+            return answer.status == 200 and says.encode() in answer.read()
+    except (OSError, http.client.HTTPException):
+        return False
+
+
 def _reachable(host: str, for_people: bool = False) -> str:
     """A name under which what listens on a host can be reached: from here, or by people on the network."""
     if host in ("0.0.0.0", "::"):
@@ -291,13 +317,10 @@ def _reachable(host: str, for_people: bool = False) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _free_ports(count: int) -> list[int]:
-    """Different ports that nobody listens on now."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def serve(settings: Settings, environ: Mapping[str, str]) -> int:
@@ -318,9 +341,7 @@ def serve(settings: Settings, environ: Mapping[str, str]) -> int:
         _make_room(settings)
         stack = Stack(settings.home, lambda stack: _announce(settings, planned.components, stack))
         for component in planned.components:
-            command = f"exec {shlex.join(component.command)}"
-            if component.advertises:
-                command += f" > {shlex.quote(str(settings.home / 'logs' / component.name))}.log"
+            command = component.shell_command(settings.python, settings.home / "logs" / f"{component.name}.log")
             stack.add_process(
                 component.name, command, env={**planned.environment, PART: component.name}, cwd=str(CHECKOUT)
             )
@@ -332,8 +353,14 @@ def serve(settings: Settings, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Entry point. Exit code 2 and one line a problem when it cannot start."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.serve", description=__doc__)
+    parser.add_argument("--wait-for", metavar="ADDRESS", help="only wait until this address answers")
+    if address := parser.parse_args(arguments).wait_for:
+        while not _answers(address):
+            time.sleep(0.2)
+        return 0
     try:
         return serve(Settings.from_environment(), os.environ)
     except SettingsError as error:
