@@ -4,7 +4,9 @@ Input is the placement table, one row a distinct op: PLACEMENT_COLUMNS. Made for
 once each, everything else is counting.
 """
 
+import functools
 import re
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -19,7 +21,6 @@ _AROUND = re.compile(
     r"|(?:Stateful|Stateless)?PartitionedCall(?:_\d+)?|(?:Stateless)?(?:While|If)(?:_\d+)?)"
 )
 _TRACED = re.compile(r"(__(?:inference|forward|backward)_\w*?)(?:_\d+)+$")
-_NUMBER = re.compile(r"_\d+$")
 
 
 def _check(table: pd.DataFrame) -> None:
@@ -123,39 +124,64 @@ def normal_name(name: str) -> str:
     `while/body/_1/while/replica_1/sequential_1/dense/MatMul` -> `sequential_1/dense/MatMul`;
     `__inference_run_steps_1234` -> `__inference_run_steps`.
     """
-    parts = [part for part in name.split("/") if not _AROUND.fullmatch(part)] or name.split("/")[-1:]
-    return "/".join(_TRACED.sub(r"\1", part) if part.startswith("__") else part for part in parts)
+    parts = [part for part in map(_normal_part, name.split("/")) if part]
+    return "/".join(parts) or name.rpartition("/")[2]
 
 
-def _keyed(table: pd.DataFrame) -> pd.DataFrame:
-    """[key, op_type, layer, role, device]: one row an op of the log, by a key that both runs share.
+@functools.lru_cache(maxsize=100_000)
+def _normal_part(part: str) -> str:
+    if _AROUND.fullmatch(part):
+        return ""
+    return _TRACED.sub(r"\1", part) if part.startswith("__") else part
+
+
+@dataclass
+class _Place:
+    """Where one op of the model, the same on every replica, ran."""
+
+    layer: str
+    devices: list[str]
+
+    def text(self) -> str:
+        return ", ".join(sorted(self.devices))
+
+
+_Key = tuple[str, str, str]
+
+
+def _places(table: pd.DataFrame) -> dict[_Key, _Place]:
+    """(name, type, role) that both runs share -> the devices it is on.
 
     Scopes get other numbers in other graphs (`sequential_1/conv2d_1` for the layer conv2d), so an op of a known layer
-    is found by layer and own name, any other by its normal name.
+    is found by layer and own name, any other by its normal name. Eager ops have no name: their type is all there is.
     """
-    unique = {name: normal_name(name) for name in table["name"].unique()}
-    names = table["name"].map(unique)
-    own = {
-        name: ("gradient_tape/" if "gradient_tape" in name else "") + "{}/" + name.rpartition("/")[2]
-        for name in set(unique.values())
-    }
-    keys = [
-        own[name].replace("{}", layer, 1) if layer else name for name, layer in zip(names, table["layer"], strict=True)
-    ]
-    # Eager ops have no name; their type is all that there is.
-    keys = [key or f"({op_type})" for key, op_type in zip(keys, table["op_type"], strict=True)]
-    return pd.DataFrame({"key": keys}, index=table.index).join(table[["op_type", "layer", "role", "device"]])
+    found: dict[_Key, _Place] = {}
+    columns = (table[name].to_list() for name in ("name", "op_type", "role", "layer", "device"))
+    for name, op_type, role, layer, device in zip(*columns, strict=True):
+        if layer:
+            pass_ = "gradient_tape/" if "gradient_tape" in name else ""
+            key = f"{pass_}{layer}/{name.rpartition('/')[2]}"
+        else:
+            key = normal_name(name) or f"({op_type})"
+        place = found.get((key, op_type, role))
+        if place is None:
+            found[key, op_type, role] = _Place(layer, [device])
+        elif device not in place.devices:
+            place.devices.append(device)
+    return found
 
 
-def _places(table: pd.DataFrame) -> pd.DataFrame:
-    """One row a key and type: the devices it is on, as sorted text, and how many."""
-    distinct = _keyed(table).drop_duplicates(["key", "op_type", "role", "device"])
-    distinct = distinct.sort_values("device", kind="stable")
-    grouped = distinct.groupby(["key", "op_type", "role"], sort=False, observed=True)
-    return grouped.agg(layer=("layer", "first"), devices=("device", ", ".join), replicas=("device", "size"))
-
-
-DIFF_COLUMNS = ["change", "name", "op_type", "layer", "role", "from", "to", "replicas_from", "replicas_to"]
+DIFF_COLUMNS = {
+    "change": "str",
+    "name": "str",
+    "op_type": "str",
+    "layer": "str",
+    "role": "str",
+    "from": "str",
+    "to": "str",
+    "replicas_from": "int64",
+    "replicas_to": "int64",
+}
 
 
 def diff(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
@@ -174,25 +200,23 @@ def diff(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     """
     _check(first)
     _check(second)
-    joined = _places(first).join(_places(second), how="outer", lsuffix="_from", rsuffix="_to").reset_index()
-    places = (
-        joined[["devices_from", "devices_to"]].astype("str").where(joined[["devices_from", "devices_to"]].notna(), "")
-    )
-    pairs = list(places.itertuples(index=False, name=None))
-    changes = {pair: _change(*pair) for pair in set(pairs)}
-    joined["change"] = [changes[pair] for pair in pairs]
-    joined["layer"] = joined["layer_from"].fillna(joined["layer_to"])
-    joined = joined.rename(columns={"key": "name", "devices_from": "from", "devices_to": "to"})
-    joined[["from", "to"]] = joined[["from", "to"]].fillna("")
-    counts = ["replicas_from", "replicas_to"]
-    joined[counts] = joined[counts].fillna(0).astype("int64")
-    order = joined["change"].map({change: place for place, change in enumerate(CHANGES)})
-    return joined.assign(order=order).sort_values("order", kind="stable")[DIFF_COLUMNS].reset_index(drop=True)
+    before, after = _places(first), _places(second)
+    nowhere = _Place("", [])
+    rows = []
+    for key in before | after:
+        old, new = before.get(key, nowhere), after.get(key, nowhere)
+        name, op_type, role = key
+        places = old.text(), new.text()
+        counts = len(old.devices), len(new.devices)
+        rows.append((_change(*places), name, op_type, old.layer or new.layer, role, *places, *counts))
+    rows.sort(key=lambda row: CHANGES.index(row[0]))
+    return pd.DataFrame(rows, columns=list(DIFF_COLUMNS)).astype(DIFF_COLUMNS)
 
 
 CHANGES = ("moved", "only in first", "only in second", "replicated", "same")
 
 
+@functools.lru_cache(maxsize=10_000)
 def _change(before: str, after: str) -> str:
     if not before:
         return "only in second"

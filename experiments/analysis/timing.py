@@ -113,6 +113,7 @@ def mser_truncation(values: np.ndarray, batch: int = 5) -> int:
     """
     count = len(values) // batch
     means = values[: count * batch].reshape(count, batch).mean(axis=1)
+    means = means - np.median(means[count // 2 :])  # small numbers: the squares below would cancel otherwise
     kept = np.arange(count, 0, -1)
     sums = np.cumsum(means[::-1])[::-1]
     squares = np.cumsum(means[::-1] ** 2)[::-1]
@@ -133,7 +134,9 @@ def _half_shift(values: np.ndarray) -> tuple[float, float]:
         return float(batches.var(ddof=1)) / count if count > 1 else math.nan
 
     error = math.sqrt(variance(first) + variance(second)) / first.mean()
-    return float(shift), float(shift / error) if error > 0 else math.inf * np.sign(shift)
+    if error > 0:
+        return float(shift), float(shift / error)
+    return float(shift), math.copysign(math.inf, shift) if shift else 0.0
 
 
 def _relative_error(examples: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float, float]:
@@ -153,9 +156,11 @@ def _relative_error(examples: np.ndarray, seconds: np.ndarray) -> tuple[float, f
     n = len(seconds)
     residuals = seconds - examples * (seconds.sum() / examples.sum())
     power = float(residuals @ residuals)
-    autocorrelation = float(residuals[1:] @ residuals[:-1] / power) if power > 0 else math.nan
+    if power <= 1e-20 * float(seconds @ seconds):  # equal to the last digit: no clock, and nothing to learn from
+        return math.nan, 0.0, math.nan, math.nan
+    autocorrelation = float(residuals[1:] @ residuals[:-1] / power)
     count = n // max(1, math.isqrt(n))
-    if n < _LEAST_FOR_ERROR or not power > 0:
+    if n < _LEAST_FOR_ERROR:
         return math.nan, 0.0, autocorrelation, math.nan
     edges = np.linspace(0, n, count + 1).astype(int)[:-1]
     sums = np.add.reduceat(residuals, edges)

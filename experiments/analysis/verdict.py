@@ -114,7 +114,8 @@ def _input_share(history: pd.DataFrame, several: bool, streams: bool) -> Share:
         return Share(math.nan, Metric.TIME_INPUT_WAIT)
     if several and not streams:
         return Share(0.0, "the set is held in memory")
-    return Share(float(both["waited"].sum() / both["trained"].sum()), f"measured, {Metric.TIME_INPUT_WAIT}")
+    mark = "; at most: handing batches to the replicas is in it" if several else ""
+    return Share(float(both["waited"].sum() / both["trained"].sum()), f"measured, {Metric.TIME_INPUT_WAIT}{mark}")
 
 
 def _steady_by_run(steady: pd.DataFrame) -> dict[str, dict]:
@@ -127,7 +128,7 @@ def _step_seconds(run: dict, states: dict[str, dict]) -> float:
 
 
 def _reference_steps(runs: pd.DataFrame, run_id: str, states: dict[str, dict], thing: Thing) -> pd.DataFrame:
-    """Comparable runs by one thing with their seconds per step: [run_id, replicas in all, batch per replica, seconds]."""
+    """Comparable runs by one thing, with seconds per step: [run_id, replicas (in all), batch (per replica), seconds]."""
     rule = BatchRule.FIXED_PER_REPLICA
     others = runs[runs["run_id"].isin(baselines(runs, run_id, thing, rule)["run_id"])]
     rows = [
@@ -153,7 +154,9 @@ def _synchronising_share(run: dict, runs: pd.DataFrame, states: dict[str, dict],
         single = others.loc[others["replicas"] == 1, "seconds"]
         if len(single):
             share = 1 - float(single.median()) / step
-            return Share(max(share, 0.0), f"against {len(single)} runs on one replica with the same batch per replica")
+            source = f"against {len(single)} runs on one replica with the same batch per replica"
+            mark = "; these simulated replicas also share the hardware" if run["simulated"] else ""
+            return Share(max(share, 0.0), source + mark)
     return Share(math.nan, f"{TIME_ALL_REDUCE}, or a run on one replica with the same batch per replica")
 
 
@@ -238,6 +241,10 @@ def verdict(run_id: str, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.D
         Cause.LAUNCHING: _launching_share(run, runs, states, mine),
         Cause.COMPILING: _compiling_share(run, states),
     }
+    synchronising, launching = shares[Cause.SYNCHRONISING], shares[Cause.LAUNCHING]
+    if synchronising.known and launching.known:
+        # What a step pays whatever its batch includes the all-reduce: that part has its own name.
+        shares[Cause.LAUNCHING] = Share(max(launching.value - synchronising.value, 0.0), launching.source)
     unmeasured = tuple(share.source for share in shares.values() if not share.known)
     taken = sum(shares[cause].value for cause in (Cause.INPUT, Cause.SYNCHRONISING, Cause.LAUNCHING))
     shares[Cause.COMPUTING] = Share(max(1 - taken, 0.0), "what is left")

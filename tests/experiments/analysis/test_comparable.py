@@ -1,0 +1,147 @@
+"""Like with like: what may differ, what is in the way, and which baselines match."""
+
+import pytest
+
+from experiments.analysis.comparable import FIELDS, BatchRule, Thing, baselines, cells, check, fields
+from tests.experiments.analysis import frames
+
+GPU = {"device": "gpu", "gpu_model": "A GPU", "cpu_threads": None}
+
+
+def test_case_a1_xla_resolved_otherwise_is_in_the_way():
+    runs = frames.runs({"run_id": "cpu"}, {"run_id": "gpu", **GPU, "jit_compile_resolved": "true"})
+    found = check(runs, "cpu", "gpu", Thing.DEVICE)
+    assert not found.possible
+    assert found.sentence() == "cannot be compared: jit_compile: false / true"
+
+
+def test_case_a7_precision_is_no_part_of_a_device_effect():
+    runs = frames.runs({"run_id": "cpu"}, {"run_id": "gpu", **GPU, "precision": "mixed_float16"})
+    found = check(runs, "cpu", "gpu", Thing.DEVICE)
+    assert found.in_the_way == ("precision: float32 / mixed_float16",)
+    both = frames.runs(
+        {"run_id": "a", "precision": "mixed_float16"}, {"run_id": "b", **GPU, "precision": "mixed_float16"}
+    )
+    assert check(both, "a", "b", Thing.DEVICE).possible
+
+
+def test_the_machine_may_differ_only_when_the_device_is_compared():
+    runs = frames.runs({"run_id": "a"}, {"run_id": "b", **GPU, "cpu_model": "Another CPU", "host": "h2"})
+    assert check(runs, "a", "b", Thing.DEVICE).possible
+    moved = frames.runs({"run_id": "a"}, {"run_id": "b", "cpu_model": "Another CPU", "precision": "mixed_bfloat16"})
+    assert check(moved, "a", "b", Thing.PRECISION).in_the_way == ("machine: A CPU / Another CPU",)
+
+
+def test_another_host_of_the_same_model_is_noted_and_without_a_model_it_is_in_the_way():
+    same = {"precision": "mixed_bfloat16", "host": "h2"}
+    found = check(frames.runs({"run_id": "a"}, {"run_id": "b", **same}), "a", "b", Thing.PRECISION)
+    assert found.possible
+    assert found.notes == ("other hosts of one model: h1 / h2",)
+    unknown = frames.runs({"run_id": "a", "cpu_model": ""}, {"run_id": "b", **same, "cpu_model": ""})
+    assert check(unknown, "a", "b", Thing.PRECISION).in_the_way == ("machine: host h1 / host h2",)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("workload", "vae"),
+        ("dataset", "mnist"),
+        ("dataset_options", '{"examples": 6000}'),
+        ("global_batch_size", 128),
+        ("deterministic", True),
+        ("steps_per_execution", 1),
+        ("tensorflow", "2.20.0"),
+        ("keras", "3.0.0"),
+        ("logical_devices", 2),
+        ("tensorflow", ""),
+    ],
+)
+def test_every_field_that_differs_is_named(field, value):
+    runs = frames.runs({"run_id": "a"}, {"run_id": "b", **GPU, field: value})
+    found = check(runs, "a", "b", Thing.DEVICE)
+    assert not found.possible
+    name = "simulated" if field == "logical_devices" else field
+    assert any(text.startswith(f"{name}:") for text in found.in_the_way)
+
+
+def test_a_value_that_was_not_recorded_is_said():
+    runs = frames.runs({"run_id": "a", "keras": ""}, {"run_id": "b", **GPU, "keras": ""})
+    found = check(runs, "a", "b", Thing.DEVICE)
+    assert found.possible
+    assert "keras was not recorded for either run" in found.notes
+
+
+def test_a_default_given_by_hand_is_no_difference():
+    runs = frames.runs({"run_id": "a"}, {"run_id": "b", "dataset_options": '{"pipeline": "memory", "examples": 60000}'})
+    assert cells(runs).nunique() == 1
+
+
+def test_seed_and_learning_rate_do_not_tell_repeats_apart():
+    runs = frames.runs(
+        {"run_id": "a"}, {"run_id": "b", "seed": 7, "learning_rate": 0.1}, {"run_id": "c", "device": "gpu"}
+    )
+    assert list(cells(runs)) == [0, 0, 1]
+
+
+def test_the_batch_rule_decides_what_scaling_compares():
+    one = {"run_id": "one"}
+    strong = {"run_id": "strong", "device": "cpu", "strategy": "mirrored", "replicas": 2, "global_batch_size": 64}
+    weak = {**strong, "run_id": "weak", "global_batch_size": 128}
+    runs = frames.runs(one, strong, weak)
+    assert check(runs, "one", "strong", Thing.REPLICAS, BatchRule.FIXED_GLOBAL).possible
+    assert check(runs, "one", "weak", Thing.REPLICAS, BatchRule.FIXED_PER_REPLICA).possible
+    wrong = check(runs, "one", "weak", Thing.REPLICAS, BatchRule.FIXED_GLOBAL)
+    assert wrong.in_the_way == ("global_batch_size: 64 / 128",)
+    wrong = check(runs, "one", "strong", Thing.REPLICAS, BatchRule.FIXED_PER_REPLICA)
+    assert wrong.in_the_way == ("per_replica_batch_size: 64 / 32",)
+
+
+def test_workers_that_share_a_machine_have_other_cores_each():
+    workers = {"run_id": "two", "workers": 2, "strategy": "multi_worker_mirrored"}
+    runs = frames.runs({"run_id": "one", "cpu_threads": None}, {**workers, "cpu_threads": None})
+    found = check(runs, "one", "two", Thing.WORKERS)
+    assert found.in_the_way == ("cpu_threads: 1/1 of the machine / 1/2 of the machine",)
+    pinned = frames.runs({"run_id": "one"}, workers)
+    assert check(pinned, "one", "two", Thing.WORKERS).possible
+
+
+def test_equal_runs_have_nothing_to_compare():
+    found = check(frames.runs({"run_id": "a"}, {"run_id": "b"}), "a", "b", Thing.DEVICE)
+    assert "nothing to compare" in found.in_the_way[0]
+
+
+def test_baselines_of_a_gpu_run_are_the_matching_cpu_runs_most_repeats_first():
+    runs = frames.runs(
+        {"run_id": "gpu", **GPU},
+        {"run_id": "lone", "cpu_threads": 2},
+        {"run_id": "cpu1"},
+        {"run_id": "cpu2"},
+        {"run_id": "other", "precision": "mixed_bfloat16"},
+        {"run_id": "gpu2", **GPU},
+    )
+    found = baselines(runs, "gpu", Thing.DEVICE)
+    assert list(found["run_id"]) == ["cpu1", "cpu2", "lone"]
+    assert list(found["repeats"]) == [2, 2, 1]
+    assert found["differs"][0].startswith("device: cpu / gpu; cpu_threads: 1 /")
+
+
+def test_baselines_of_a_scaled_run_start_with_one_replica():
+    mirrored = {"device": "gpu", "gpu_model": "A GPU", "strategy": "mirrored"}
+    runs = frames.runs(
+        {"run_id": "four", **mirrored, "replicas": 4},
+        {"run_id": "two", **mirrored, "replicas": 2},
+        {"run_id": "one", "device": "gpu", "gpu_model": "A GPU"},
+        {"run_id": "plain", **mirrored, "replicas": 4, "seed": 1},
+    )
+    assert list(baselines(runs, "four", Thing.REPLICAS)["run_id"]) == ["one", "two"]
+    assert baselines(runs, "four", Thing.WORKERS).empty
+
+
+def test_an_unknown_run_is_an_error():
+    with pytest.raises(KeyError, match="nobody"):
+        check(frames.runs({"run_id": "a"}), "a", "nobody", Thing.DEVICE)
+
+
+def test_no_runs_at_all():
+    assert list(fields(frames.runs()).columns) == list(FIELDS)
+    assert cells(frames.runs()).empty

@@ -1,0 +1,142 @@
+"""Curves, points, and what is said of them."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.analysis.scaling import curves, devices, points, predictions, worth_using
+from experiments.analysis.scaling_fit import fit
+from experiments.analysis.scaling_laws import AMDAHL, UNIVERSAL
+from tests.experiments.analysis import frames
+from training.names import Metric
+
+GPU = {"device": "gpu", "gpu_model": "A GPU"}
+MIRRORED = {**GPU, "strategy": "mirrored"}
+
+
+def _case_a6():
+    return frames.runs(
+        {"run_id": "one", **GPU, "global_batch_size": 64},
+        {"run_id": "strong", **MIRRORED, "replicas": 2, "global_batch_size": 64},
+        {"run_id": "weak", **MIRRORED, "replicas": 2, "global_batch_size": 128},
+    )
+
+
+def test_case_a6_strong_and_weak_are_two_curves():
+    found = curves(_case_a6())
+    named = {label: list(group["run_id"]) for label, group in found.groupby("label")}
+    assert named == {
+        "mnist_cnn on gpu, replicas, fixed global batch of 64": ["one", "strong"],
+        "mnist_cnn on gpu, replicas, fixed per-replica batch of 64": ["one", "weak"],
+    }
+
+
+def test_case_a4_the_point_lies_below_the_ideal_line():
+    curve = curves(_case_a6()).query("run_id != 'weak'").query("scaling.str.startswith('strong')")
+    found = points(curve, frames.steady(one=1 / 197, strong=1 / 286, weak=1))
+    assert list(found["count"]) == [1, 2]
+    assert found["speedup"][1] == pytest.approx(0.69, abs=0.005)
+    assert found["efficiency"][1] == pytest.approx(0.344, abs=0.001)
+    assert found["ideal"][1] == pytest.approx(2 / 197)
+    assert "one run each" in found["note"][1]
+
+
+def test_points_with_repeats_have_intervals():
+    runs = frames.runs(
+        *({"run_id": f"a{i}", **GPU} for i in range(3)),
+        *({"run_id": f"b{i}", **MIRRORED, "replicas": 2} for i in range(3)),
+    )
+    steady = frames.steady(a0=100, a1=101, a2=99, b0=180, b1=182, b2=178)
+    curve = curves(runs)
+    assert curve["curve"].nunique() == 1
+    found = points(curve, steady)
+    assert found["throughput_low"][0] < 100 < found["throughput_high"][0]
+    assert found["efficiency_low"][1] < 0.9 < found["efficiency_high"][1] < 1
+    assert found["per_device"][1] == pytest.approx(90, rel=1e-3)
+    assert found["called"][1] == "faster"
+    assert math.isnan(found["speedup_low"][0])
+
+
+def test_other_strategies_and_workers_are_other_curves_and_plain_single_devices_start_them():
+    workers = {"strategy": "multi_worker_mirrored"}
+    runs = frames.runs(
+        {"run_id": "plain"},
+        {"run_id": "alone", **workers},
+        {"run_id": "two", **workers, "workers": 2},
+        {"run_id": "virtual", "strategy": "mirrored", "replicas": 2, "logical_devices": 2},
+    )
+    found = curves(runs)
+    assert set(found["run_id"]) == {"plain", "two"}
+    assert set(found["axis"]) == {"workers"}
+
+
+def test_no_curve_from_nothing():
+    assert curves(frames.runs()).empty
+    assert curves(frames.runs({"run_id": "a"})).empty
+
+
+def _fit(counts, law=AMDAHL, sigma=0.05, noise=0.005, seed=0):
+    n = np.repeat(np.asarray(counts, float), 3)
+    x = 100 * law.relative(n, sigma) * np.exp(noise * np.random.default_rng(seed).standard_normal(len(n)))
+    return fit(n, x, law)
+
+
+def test_predictions_go_to_twice_the_largest_and_no_further():
+    found = predictions(_fit([1, 2, 4]))
+    assert list(found["count"]) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert list(found["predicted"]) == [False] * 4 + [True] * 4
+    assert (found["low"] < found["throughput"]).all()
+    assert (found["throughput"] < found["high"]).all()
+
+
+def test_two_numbers_of_devices_predict_nothing():
+    found = predictions(_fit([1, 2]))
+    assert list(found["count"]) == [1, 2]
+    assert not found["predicted"].any()
+
+
+def _measured(efficiencies):
+    return pd.DataFrame({"count": list(efficiencies), "efficiency": list(efficiencies.values())})
+
+
+def test_devices_worth_using():
+    law = _fit([1, 2, 4, 8])  # 5%: efficiency at n is 1 / (1 + 0.05 (n - 1))
+    measured = _measured({1: 1.0, 2: 0.95, 4: 0.87, 8: 0.74})
+    found = worth_using(measured, law, 0.7)
+    assert found.count == 9  # 1 + (1/0.7 - 1) / 0.05 = 9.57
+    assert found.low <= 9 <= found.high
+    assert not found.at_limit
+    far = worth_using(measured, law, 0.3)
+    assert (far.count, far.at_limit) == (16, True)
+    assert far.sentence(0.3, "GPUs").startswith("at least 16 GPUs")
+
+
+def test_devices_worth_using_without_a_law_that_may_predict():
+    found = worth_using(_measured({1: 1.0, 2: 0.6}), _fit([1, 2]), 0.7)
+    assert (found.count, found.at_limit) == (1, False)
+    assert "of the measured numbers" in found.note
+    with pytest.raises(ValueError, match="efficiency 0"):
+        worth_using(_measured({1: 1.0}), None, 0)
+
+
+def test_the_device_that_others_wait_for_is_named():
+    def series(index, use, memory):
+        names = (Metric.SYSTEM_GPU_UTILIZATION, Metric.SYSTEM_GPU_MEMORY)
+        return [
+            ("a", name.format(index=index), range(3), values) for name, values in zip(names, (use, memory), strict=True)
+        ]
+
+    history = frames.history(*series(0, [70, 71, 72], [10, 30, 20]), *series(1, [97, 98, 99], [10, 10, 10]))
+    found = devices(history, "a")
+    assert list(found["device"]) == ["GPU:0", "GPU:1"]
+    assert list(found["memory_mb"]) == [30, 10]
+    assert list(found["slowest"]) == [False, True]
+    assert devices(history, "b").empty
+
+
+def test_universal_refuses_three_numbers_of_devices_to_predict():
+    n = np.repeat([1.0, 2, 3], 3)
+    found = fit(n, 100 * UNIVERSAL.relative(n, 0.05, 0.01) * np.linspace(0.99, 1.01, 9), UNIVERSAL)
+    assert "4 are needed" in found.refusal(4)

@@ -1,0 +1,122 @@
+"""Where a run's time went, from what was measured; a cause is named only when it was."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from experiments.analysis.timing import steady_states
+from experiments.analysis.verdict import (
+    TIME_ALL_REDUCE,
+    TIME_STEP_ONE_EXAMPLE,
+    VERDICT_COLUMNS,
+    Cause,
+    verdict,
+    verdicts,
+)
+from tests.experiments.analysis import frames
+
+STREAM = '{"pipeline": "tf_data"}'
+TWO = {"workers": 2, "strategy": "multi_worker_mirrored"}
+
+
+def _verdict(run_id, runs, *histories):
+    history = pd.concat(histories, ignore_index=True)
+    return verdict(run_id, runs, steady_states(runs, history), history)
+
+
+def _run(run_id, seconds, batch=64, waited=0.0, **more):
+    """Frames of a run of four epochs of 10,000 examples, the first half a second longer."""
+    first = [seconds + 0.5, *[seconds] * 3]
+    return (
+        {"run_id": run_id, "global_batch_size": batch, "time_total": 100.0, **more},
+        frames.epochs(run_id, first, 10_000, waited=[waited * each for each in first]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("waited", "cause", "moderate"),
+    [(0.80, Cause.INPUT, False), (0.20, Cause.INPUT, False), (0.10, Cause.INPUT, True), (0.04, Cause.UNKNOWN, False)],
+)
+def test_a_sleeping_input_pipeline(waited, cause, moderate):
+    run, history = _run("a", 2.0, waited=waited, dataset_options=STREAM)
+    found = _verdict("a", frames.runs(run), history)
+    assert (found.cause, found.moderate) == (cause, moderate)
+    assert found.shares[Cause.INPUT].value == pytest.approx(waited)
+    if cause is Cause.INPUT:
+        assert f"{waited:.0%} of training time" in found.sentence()
+
+
+def test_the_small_batch_is_named_from_runs_with_larger_ones():
+    # A step takes 2 ms + 0.05 ms an example.
+    def at(batch):
+        return _run(f"b{batch}", 10_000 / batch * (0.002 + 0.00005 * batch), batch)
+
+    sizes = [at(batch) for batch in (1, 64, 256)]
+    runs = frames.runs(*(run for run, _ in sizes))
+    histories = [history for _, history in sizes]
+    found = _verdict("b1", runs, *histories)
+    assert found.cause is Cause.LAUNCHING
+    assert found.share == pytest.approx(0.002 / 0.00205, rel=1e-3)
+    assert "larger batch" in found.sentence()
+    largest = _verdict("b256", runs, *histories)
+    assert largest.cause is Cause.UNKNOWN  # nothing larger tells what a step costs whatever its batch
+    assert TIME_STEP_ONE_EXAMPLE in largest.sentence()
+
+
+def test_a_tiny_model_on_many_replicas_is_synchronising():
+    one, first = _run("one", 2.0, 64)
+    two, second = _run("two", 2.0, 128, **TWO)  # as long for the same examples: a step takes twice as long
+    found = _verdict("two", frames.runs(two, one), first, second)
+    assert found.cause is Cause.SYNCHRONISING
+    assert found.share == pytest.approx(0.5)
+    assert "one replica with the same batch per replica" in found.sentence()
+
+
+def test_hand_over_to_replicas_is_not_taken_for_input():
+    one, first = _run("one", 2.0, 64)
+    two, second = _run("two", 2.0, 128, waited=0.36, **TWO)
+    found = _verdict("two", frames.runs(two, one), first, second)
+    assert found.cause is Cause.SYNCHRONISING
+    assert found.shares[Cause.INPUT].value == 0
+
+
+def test_measured_times_are_preferred():
+    run, history = _run("a", 2.0, 100, **TWO)  # 20 ms a step
+    measured = frames.history(("a", TIME_ALL_REDUCE, [0], [0.012]), ("a", TIME_STEP_ONE_EXAMPLE, [0], [0.013]))
+    found = _verdict("a", frames.runs(run), history, measured)
+    assert found.cause is Cause.SYNCHRONISING
+    assert found.share == pytest.approx(0.6)
+    assert found.shares[Cause.LAUNCHING].value == pytest.approx(0.05)
+    assert found.unmeasured == ()
+
+
+def test_compiling_is_a_share_of_the_whole_run():
+    run, history = _run("a", 1.0, time_total=2.0)
+    found = _verdict("a", frames.runs(run), history)
+    assert found.cause is Cause.COMPILING
+    assert found.share == pytest.approx(0.25)
+    assert "25% of the run" in found.sentence()
+
+
+def test_computing_only_when_the_rest_was_measured_and_is_small():
+    run, history = _run("a", 2.0, 100)
+    measured = frames.history(("a", TIME_STEP_ONE_EXAMPLE, [0], [0.0002]))
+    found = _verdict("a", frames.runs(run), history, measured)
+    assert found.cause is Cause.COMPUTING
+    assert found.share == pytest.approx(0.99)
+    unknown = _verdict("a", frames.runs(run), history)
+    assert unknown.cause is Cause.UNKNOWN
+    assert math.isnan(unknown.share)
+    assert TIME_STEP_ONE_EXAMPLE in unknown.sentence()
+
+
+def test_one_line_a_run_with_fixed_columns():
+    run, history = _run("a", 2.0, waited=0.5, dataset_options=STREAM)
+    runs = frames.runs(run, {"run_id": "silent"})
+    found = verdicts(runs, steady_states(runs, history), history)
+    assert list(found.columns) == list(VERDICT_COLUMNS)
+    assert list(found["cause"]) == ["waiting for input", "not known"]
+    assert verdicts(frames.runs(), steady_states(frames.runs(), history), history).empty
+    with pytest.raises(KeyError, match="nobody"):
+        verdict("nobody", runs, steady_states(runs, history), history)
