@@ -48,6 +48,8 @@ LET_GO_S = 30.0
 """A supervisor has this long to exit after its run has ended in MLflow."""
 STOP_AGAIN_S = 30.0
 REPLAY_AGAIN_S = 5.0
+SUBMITTING_S = 5.0
+"""A run this young that is RUNNING and that no engine has is being submitted, and ready in a moment."""
 UNFINISHED_S = 60.0
 """A submission, or a run without engine, that shows no life for so long is closed."""
 
@@ -73,6 +75,7 @@ class Controller:
         self._lifeless_since: dict[str, float] = {}
         self._replays = ThreadPoolExecutor(1, thread_name_prefix="replay")
         self._engine_heard = time.monotonic()
+        self._submitting = False
 
     def step(self) -> None:
         """One pass over the runs that have not ended. Raises what MLflow raises when it does not answer."""
@@ -85,6 +88,7 @@ class Controller:
         waiting = [
             run for run in others if run.info.status == RunStatus.SCHEDULED and not run.data.tags.get(Tag.ENGINE_HANDLE)
         ]
+        self._submitting = any(run.info.status == RunStatus.RUNNING and _age(run) < SUBMITTING_S for run in others)
         for run in others:
             if run.info.status == RunStatus.RUNNING or run.data.tags.get(Tag.ENGINE_HANDLE) == FOREGROUND:
                 self._close_lifeless(run)
@@ -94,7 +98,7 @@ class Controller:
         """Passes until `stop` is set. Whatever does not answer is said once, and tried again."""
         errors: tuple[type[Exception], ...] = (*store_errors(), SettingsError)
         while not stop.is_set():
-            began = time.monotonic()
+            began, submissions = time.monotonic(), self._submissions()
             try:
                 self.step()
                 self._said.recovered("store")
@@ -104,7 +108,8 @@ class Controller:
             except Exception:
                 # A fault of ours with one run must not end the others' controller.
                 self._said.trouble("fault", "a pass over the queue failed", exc_info=True)
-            self._sleep(max(POLL_S, (time.monotonic() - began) / SHARE_OF_TIME), stop)
+            pause = WAKE_S if self._submitting else POLL_S
+            self._sleep(max(pause, (time.monotonic() - began) / SHARE_OF_TIME), submissions, stop)
 
     def close(self) -> None:
         """Lets go of the engine, once what is being recorded is recorded."""
@@ -226,7 +231,7 @@ class Controller:
         """A run that no engine has: being submitted, or carried out by its submitter. Closed when it is neither."""
         run_id = run.info.run_id
         if queue.is_unfinished(run):
-            if time.time() - run.info.start_time / 1000 > UNFINISHED_S:
+            if _age(run) > UNFINISHED_S:
                 end(self._settings, run_id, RunStatus.FAILED, "its submission was cut short: submit it again")
             return
         folder = RunFolder.of(self._settings.runs_folder, run_id)
@@ -237,17 +242,21 @@ class Controller:
             del self._lifeless_since[run_id]
             self._live[run_id] = LiveRun(run_id, FOREGROUND, folder, Request(0, 0, 0), ())
 
-    def _sleep(self, seconds: float, stop: threading.Event) -> None:
-        """Sleeps, or less when a run has been submitted here meanwhile: that makes a folder."""
-        before = self._submissions()
+    def _sleep(self, seconds: float, submissions: int, stop: threading.Event) -> None:
+        """Sleeps, or less when a run was submitted here since the pass began: that makes a folder."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and self._submissions() == before and not stop.wait(WAKE_S):
+        while time.monotonic() < deadline and self._submissions() == submissions and not stop.wait(WAKE_S):
             continue
 
     def _submissions(self) -> int:
         with contextlib.suppress(OSError):
             return self._settings.runs_folder.stat().st_mtime_ns
         return 0
+
+
+def _age(run: "Run") -> float:
+    """Seconds since the run was created in MLflow."""
+    return float(time.time() - run.info.start_time / 1000)
 
 
 def _replay(folder: RunFolder, otherwise: tuple[RunStatus, str]) -> None:
