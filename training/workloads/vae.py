@@ -84,7 +84,7 @@ class VariationalAutoencoder(keras.Model):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         seed = tf.stack([self.noise_seed, tf.cast(self.optimizer.iterations, tf.int32)])
-        # One named generator: what TensorFlow would choose differs between CPU, GPU and XLA.
+        # A named generator: the one that TensorFlow would choose depends on the device.
         noise = tf.random.stateless_normal([replicas * examples, LATENT], seed, alg="philox")
         return tf.slice(noise, [replica * examples, 0], [examples, LATENT])
 
