@@ -32,7 +32,10 @@ def _problems(form: spec_form.Form, spec: RunSpec) -> list[Problem]:
 def _page() -> None:
     st.title("Launch a run", anchor=False)
     _fill_from_run()
-    machines = data.machines()
+    machines = None
+    with note.guarded():
+        # Without their answer a run can still be queued: it waits until they do.
+        machines = data.machines()
     form = spec_form.Form(data.datasets(), data.default_dataset(), machines)
     left, right = st.columns([2.2, 1], gap="medium")
     with left:
@@ -49,7 +52,7 @@ def _page() -> None:
                 for problem in refusals:
                     note.problem(problem, form.labels.get(problem.field, problem.field))
             else:
-                summary.show(spec, found, data.asked(spec), machines)
+                summary.show(spec, found, machines)
         late = starter.show(spec, len(refusals))
         summary.show_command(spec)
     with right:

@@ -22,8 +22,7 @@ def _filters(groups: list[str]) -> tuple[list[str], str, str | None]:
         )
         statuses = st.pills(
             "Status",
-            [each.value for each in RunStatus],
-            format_func=status.word,
+            [status.name(each) for each in RunStatus],  # as shown, for so they stand in the address
             selection_mode="multi",
             key="runs_status",
             bind="query-params",

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 from experiments.doctor import Finding
-from training.datasets.availability import Availability
 
 from dashboard.components.text import code_span, count
 from experiments.capacity import Capacity
 from training import catalog
+from training.datasets.availability import Availability
 
 _LEVELS = {
     "problem": ("Problem", ":red[:material/error:]"),

@@ -31,10 +31,17 @@ _ROWS_IN_SIGHT = 18  # more scroll inside the table
 
 
 def filtered(runs: pd.DataFrame, statuses: Sequence[str], text: str, group: str | None) -> pd.DataFrame:
-    """The runs that pass every filter; an empty filter lets all pass. `text` is a plain text, found in any case."""
+    """The runs that pass every filter; an empty filter lets all pass.
+
+    Args:
+        runs: with the columns of `experiments.results.RUN_COLUMNS`.
+        statuses: as `status.name` calls them.
+        text: a plain text, found in any case in any of SEARCHED.
+        group: the group's name.
+    """
     keep = pd.Series(True, index=runs.index)
     if statuses:
-        keep &= runs["status"].isin(list(statuses))
+        keep &= runs["status"].map(status.name).isin(list(statuses))
     if group:
         keep &= runs["group"] == group
     if text.strip():

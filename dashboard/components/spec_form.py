@@ -9,7 +9,6 @@ import typing
 from collections.abc import Mapping
 
 import streamlit as st
-from training.datasets.availability import Availability
 
 from dashboard.components import login, note
 from dashboard.components.spec_values import (
@@ -24,6 +23,7 @@ from dashboard.components.spec_values import (
 )
 from experiments.capacity import Capacity
 from training import catalog
+from training.datasets.availability import Availability
 from training.spec import Part, RunSpec, spec_fields
 from training.spec_rules import Problem
 
@@ -71,9 +71,11 @@ def fill(values: Mapping[str, typing.Any]) -> None:
 class Form:
     """One drawing of the form: `show` draws it, `values` are then the fields, `tell` puts problems beside them."""
 
-    def __init__(self, here: Mapping[str, Availability], default_dataset: str, machines: Capacity):
+    def __init__(self, here: Mapping[str, Availability], default_dataset: str, machines: Capacity | None):
+        """`machines` is None while they do not answer: then a GPU is offered too, and the queue will tell."""
         self._here = here
-        self._machines = machines
+        self._gpus_there = 1 if machines is None else machines.gpus
+        self._gpu_ids = () if machines is None else machines.gpu_ids
         self._slots: dict[str, typing.Any] = {}
         self.values: dict[str, typing.Any] = {}
         self.labels: dict[str, str] = {}
@@ -127,12 +129,12 @@ class Form:
     def _is_shown(self, name: str) -> bool:
         if name == "user" and login.user():
             return False
-        return is_shown(name, self._choices, self._machines.gpus)
+        return is_shown(name, self._choices, self._gpus_there, self._gpu_ids)
 
     @property
-    def _choices(self) -> dict[str, str]:
+    def _choices(self) -> dict[str, typing.Any]:
         """What decides over other fields."""
-        return {"device": self._state("device"), "strategy": self._state("strategy")}
+        return {name: self._state(name) for name in ("device", "strategy", "gpus")}
 
     def _state(self, name: str) -> typing.Any:
         return st.session_state[key(name)]
@@ -257,10 +259,9 @@ class Form:
         return chosen
 
     def _gpus(self, label: str, help_text: str) -> tuple[int, ...] | None:
-        known = range(self._machines.gpus)
         chosen = st.multiselect(
             label,
-            sorted({*known, *self._state("gpus")}),
+            sorted({*self._gpu_ids, *self._state("gpus")}),
             format_func=lambda index: f"GPU {index}",
             key=key("gpus"),
             help=help_text,
@@ -306,7 +307,7 @@ class Form:
         return placement
 
     def _where_notes(self) -> None:
-        if not self._machines.gpus and self._state("device") == "cpu":
+        if not self._gpus_there and self._state("device") == "cpu":
             st.caption("Runs here use the CPU: no GPU was found. The Environment page says why.")
 
 

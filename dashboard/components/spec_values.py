@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from training import catalog
@@ -42,13 +42,14 @@ COMMON = frozenset(
 )
 
 
-def is_shown(name: str, values: Mapping[str, typing.Any], gpus: int) -> bool:
+def is_shown(name: str, values: Mapping[str, typing.Any], gpus: int, gpu_ids: Sequence[int]) -> bool:
     """Whether a field makes sense together with the rest; one that does not keeps its default.
 
     Args:
         name: the field.
-        values: the form's values so far; needs `device` and `strategy`.
-        gpus: GPUs that runs can have here.
+        values: the form's values so far; needs `device`, `strategy` and `gpus`.
+        gpus: GPUs that runs can have.
+        gpu_ids: their physical indices, where there is one machine and they can be chosen.
     """
     on_gpu, strategy = values["device"] == "gpu", values["strategy"]
     if name == "device":
@@ -58,7 +59,7 @@ def is_shown(name: str, values: Mapping[str, typing.Any], gpus: int) -> bool:
     if name == "workers":
         return strategy == "multi_worker_mirrored"
     if name == "gpus":
-        return on_gpu and gpus > 1 and strategy != "multi_worker_mirrored"
+        return on_gpu and bool(values["gpus"] or len(gpu_ids) > 1) and strategy != "multi_worker_mirrored"
     if name in ("memory_growth", "memory_limit_mib"):
         return on_gpu
     if name in ("jit_compile", "manual_placement"):

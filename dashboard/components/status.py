@@ -13,16 +13,21 @@ _BADGES = {
 }
 
 
+def name(status: str) -> str:
+    """The status as a word."""
+    return _BADGES[RunStatus(status)][0]
+
+
 def word(status: str) -> str:
     """The status in a table's cell: a sign and a word."""
-    name, sign, _, _ = _BADGES[RunStatus(status)]
-    return f"{sign} {name}"
+    called, sign, _, _ = _BADGES[RunStatus(status)]
+    return f"{sign} {called}"
 
 
 def badge(status: str) -> None:
     """The status beside a title."""
-    name, _, icon, color = _BADGES[RunStatus(status)]
-    st.badge(name, icon=icon, color=color)  # type: ignore[arg-type]
+    called, _, icon, color = _BADGES[RunStatus(status)]
+    st.badge(called, icon=icon, color=color)  # type: ignore[arg-type]
 
 
 def simulated_badge(devices: int | None = None) -> None:

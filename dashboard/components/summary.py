@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from dashboard import data
 from dashboard.components import status
 from dashboard.components.spec_values import Derived, command
 from dashboard.components.text import count
@@ -9,8 +10,8 @@ from experiments.capacity import Capacity, Request
 from training.spec import RunSpec
 
 
-def show(spec: RunSpec, found: Derived, request: Request | None, machines: Capacity) -> None:
-    """Draws the sizes. `request` is None while the machines cannot carry the run."""
+def show(spec: RunSpec, found: Derived, machines: Capacity | None) -> None:
+    """Draws the sizes. `machines` is None while they do not answer."""
     st.text(spec.display_name)
     if spec.simulated:
         status.simulated_badge(spec.logical_devices)
@@ -22,8 +23,8 @@ def show(spec: RunSpec, found: Derived, request: Request | None, machines: Capac
         ("Left out per epoch", _left_out(found)),
         ("Validated on", count(found.validation_examples, "example")),
     ]
-    if request is not None:
-        rows.append(("Asks for", _asks(request, machines)))
+    if machines is not None:
+        rows.append(("Asks for", _asks(data.asked(spec), machines)))
     # Numbers and our own words only: a table reads Markdown.
     st.table(dict(rows), border="horizontal", alt="What this run amounts to")
 

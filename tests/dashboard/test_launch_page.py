@@ -1,0 +1,244 @@
+"""Launch: only what goes together, refusals beside their field, one press one run."""
+
+import shlex
+import time
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from experiments.results import Results
+from experiments.settings import Settings
+from tests.dashboard.conftest import OpenPage
+from tests.dashboard.reading import words
+from tests.dashboard.seed import NASTY_NAMES, add_run
+from training.names import RunStatus
+from training.spec import RunSpec, spec_fields
+
+
+def labels(app: AppTest) -> set[str]:
+    found = [*app.selectbox, *app.number_input, *app.text_input, *app.text_area, *app.toggle, *app.segmented_control]
+    return {widget.label for widget in found}
+
+
+def start(app: AppTest) -> AppTest:
+    button = next(button for button in app.button if button.label == "Start")
+    assert not button.disabled
+    return button.click().run()
+
+
+def runs(settings: Settings) -> list[dict]:
+    return Results(settings).rows()
+
+
+@pytest.fixture
+def launch(home: Settings, open_page: OpenPage) -> AppTest:
+    """The page with a data set that is on every machine."""
+    app = open_page("launch")
+    return app.selectbox(key="launch_dataset").set_value("synthetic").run()
+
+
+def test_every_field_of_a_spec_is_on_the_form_or_has_a_reason_not_to(launch: AppTest) -> None:
+    shown = labels(launch)
+    missing = {field.name for field in spec_fields() if field.metadata["label"] not in shown}
+
+    # One device on a CPU: nothing about GPUs, replicas or workers. Options and placement have widgets of their own.
+    assert missing == {
+        "device",
+        "replicas",
+        "workers",
+        "gpus",
+        "memory_growth",
+        "memory_limit_mib",
+        "dataset_options",
+        "manual_placement",
+    }
+    assert {"Examples", "Pipeline", "Shape", "conv2d", "dense_1"} <= shown
+
+
+def test_what_is_derived_is_shown_and_follows(launch: AppTest) -> None:
+    sizes = derived(launch)
+    assert sizes["Batch per replica"] == "64 examples"
+    assert sizes["Steps per epoch"] == "93"
+    assert sizes["Left out per epoch"] == "48 of 6,000"
+
+    launch.number_input(key="launch_global_batch_size").set_value(100).run()
+
+    sizes = derived(launch)
+    assert sizes["Steps per epoch"] == "60"
+    assert sizes["Steps in all"] == "300"
+    assert sizes["Left out per epoch"] == "nothing"
+
+
+def derived(app: AppTest) -> dict[str, str]:
+    frame = app.table[0].value
+    return {str(name): str(value) for name, value in zip(frame.index, frame.iloc[:, 0], strict=True)}
+
+
+def test_mirrored_on_a_cpu_simulates_its_devices_and_says_so(launch: AppTest) -> None:
+    launch.segmented_control(key="launch_strategy").set_value("mirrored").run()
+
+    assert launch.number_input(key="launch_replicas").value == 2
+    assert launch.number_input(key="launch_logical_devices").value == 2
+    assert "2 simulated devices" in words(launch)
+    assert "use them to test, not to measure speed" in words(launch)
+    assert "XLA (jit_compile)" not in labels(launch)
+    assert "conv2d" not in labels(launch)
+
+    launch.number_input(key="launch_replicas").set_value(4).run()
+    assert launch.number_input(key="launch_logical_devices").value == 4
+
+    launch.segmented_control(key="launch_strategy").set_value("one_device").run()
+    assert launch.number_input(key="launch_logical_devices").value == 0
+    assert "Replicas per worker" not in labels(launch)
+
+
+def test_multi_worker_asks_for_workers(launch: AppTest) -> None:
+    launch.segmented_control(key="launch_strategy").set_value("multi_worker_mirrored").run()
+
+    assert launch.number_input(key="launch_workers").value == 2
+    assert "--set workers=2" in launch.code[0].value
+
+
+def test_a_refusal_stands_beside_its_field_and_start_waits(launch: AppTest) -> None:
+    launch.segmented_control(key="launch_strategy").set_value("mirrored").run()
+    launch.number_input(key="launch_global_batch_size").set_value(65).run()
+
+    refusal = "65 does not divide by 2 replicas – give 64 or 66"
+    assert sum(refusal in text.value for text in launch.text) == 2  # beside the field, and in the summary
+    assert [button.disabled for button in launch.button if button.label == "Start"] == [True]
+
+
+def test_tags_that_cannot_be_read_refuse_the_start(home: Settings, launch: AppTest) -> None:
+    launch.text_area(key="launch_tags").set_value("team=vision\nno equals sign").run()
+    assert "'no equals sign' has no '='" in words(launch)
+    assert [button.disabled for button in launch.button if button.label == "Start"] == [True]
+
+    launch.text_area(key="launch_tags").set_value("team=vision\nticket = A-1").run()
+    start(launch)
+
+    (run,) = runs(home)
+    assert home.client().get_run(run["run_id"]).data.tags["tag.ticket"] == "A-1"
+
+
+def test_start_queues_exactly_what_the_form_says(home: Settings, launch: AppTest) -> None:
+    launch.number_input(key="launch_epochs").set_value(2)
+    launch.number_input(key="launch_option_synthetic_examples").set_value(640)
+    launch.text_input(key="launch_name").set_value("first")
+    launch.selectbox(key="launch_layer_mnist_cnn_dense").set_value("/CPU:0").run()
+    command = shlex.split(launch.code[0].value)
+
+    started = time.perf_counter()
+    start(launch)
+
+    assert time.perf_counter() - started < 5.0  # a second on an idle machine; tests share theirs
+    (run,) = runs(home)
+    from experiments.results import spec
+
+    queued = spec(home, run["run_id"])
+    assert queued == RunSpec(
+        dataset="synthetic",
+        dataset_options={"examples": 640},
+        epochs=2,
+        name="first",
+        manual_placement={"dense": "/CPU:0"},
+    )
+    assert command[:4] == ["python", "-m", "experiments", "run"]
+    assert RunSpec.from_assignments(command[5::2]) == queued
+    link = next(found for found in launch.page_link if found.proto.label == "Watch the run")
+    assert run["run_id"] in str(link.proto)
+
+
+def test_pressing_start_again_needs_a_deliberate_step(home: Settings, launch: AppTest) -> None:
+    first = next(button for button in launch.button if button.label == "Start")
+    start(launch)
+    assert len(runs(home)) == 1
+    # The second click of a double click carries the first button's identity, which is gone.
+    assert first.key not in {button.key for button in launch.button}
+    assert "Start" not in {button.label for button in launch.button}
+
+    next(button for button in launch.button if button.label == "Start the same again").click().run()
+    assert len(runs(home)) == 1
+    start(launch)
+
+    assert len(runs(home)) == 2
+
+
+def test_the_same_token_never_makes_two_runs(home: Settings, open_page: OpenPage) -> None:
+    open_page("launch")
+    from dashboard import data
+
+    spec = RunSpec(dataset="synthetic")
+    first, problems = data.submit(spec, "a" * 32)
+    second, _ = data.submit(spec, "a" * 32)
+
+    assert not problems
+    assert first == second
+    assert len(runs(home)) == 1
+
+
+def test_another_spec_can_be_started_right_after(home: Settings, launch: AppTest) -> None:
+    start(launch)
+    launch.number_input(key="launch_epochs").set_value(3).run()
+    start(launch)
+
+    assert sorted(run["epochs"] for run in runs(home)) == [3, 5]
+
+
+def test_a_spec_can_be_used_again(home: Settings, open_page: OpenPage) -> None:
+    spec = RunSpec(
+        dataset="synthetic",
+        dataset_options={"examples": 1_000, "shape": "28x28x3"},
+        strategy="mirrored",
+        replicas=2,
+        logical_devices=4,
+        learning_rate=0.01,
+        precision="mixed_bfloat16",
+        tags={"team": "vision"},
+        notes="two\nlines",
+        name="again",
+    )
+    run_id = add_run(home, spec, RunStatus.FINISHED)
+
+    app = open_page("launch", spec=run_id)
+
+    assert RunSpec.from_assignments(shlex.split(app.code[0].value)[5::2]) == spec
+    # Applied once: it must not undo what is changed afterwards.
+    assert "spec" not in app.query_params
+    app.number_input(key="launch_epochs").set_value(9).run()
+    assert "epochs=9" in app.code[0].value
+
+
+@pytest.mark.parametrize("run_id", ["f" * 32, "../../x", "<b>x</b>"])
+def test_using_an_unknown_spec_says_so_and_leaves_the_form(home: Settings, open_page: OpenPage, run_id: str) -> None:
+    app = open_page("launch", spec=run_id)
+
+    assert app.warning[0].proto.title == "That run's spec cannot be used again"
+    assert "Start" in {button.label for button in app.button}
+
+
+def test_a_spec_that_asks_for_gpus_keeps_asking_where_there_are_none(home: Settings, open_page: OpenPage) -> None:
+    run_id = add_run(home, RunSpec(dataset="synthetic", device="gpu", memory_growth=True))
+
+    app = open_page("launch", spec=run_id)
+
+    assert app.segmented_control(key="launch_device").value == "gpu"
+    assert app.toggle(key="launch_memory_growth").value is True
+    assert "--set device=gpu" in app.code[0].value
+
+
+@pytest.mark.parametrize("name", NASTY_NAMES)
+def test_a_nasty_name_is_plain_text_and_one_shell_word(launch: AppTest, name: str) -> None:
+    launch.text_input(key="launch_name").set_value(name).run()
+
+    assert name in [text.value for text in launch.text]
+    assert f"name={name}" in shlex.split(launch.code[0].value)
+
+
+def test_the_form_survives_a_visit_to_another_page(launch: AppTest) -> None:
+    launch.text_input(key="launch_user").set_value("mei").run()
+
+    launch.switch_page("app_pages/environment.py").run()
+    launch.switch_page("app_pages/launch.py").run()
+
+    assert launch.text_input(key="launch_user").value == "mei"
+    assert launch.selectbox(key="launch_dataset").value == "synthetic"
