@@ -9,6 +9,7 @@ import sys
 import time
 import typing
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
@@ -118,7 +119,7 @@ def list_runs(settings: Settings, options: argparse.Namespace, answer: typing.Te
 
 def _cells(row: results.Row) -> tuple[str, ...]:
     size = row["total_replicas"]
-    submitted = pd.Timestamp(row["submitted"] or 0, unit="ms", tz="UTC").astimezone()
+    submitted = datetime.fromtimestamp((row["submitted"] or 0) / 1000).astimezone()
     return (
         row["run_id"][:8],
         row["status"],
@@ -290,7 +291,7 @@ def _json_row(row: results.Row) -> dict[str, typing.Any]:
     found: dict[str, typing.Any] = {}
     for name, value in row.items():
         if value is not None and results.RUN_COLUMNS[name].startswith("datetime"):
-            value = pd.Timestamp(value, unit="ms", tz="UTC").isoformat()
+            value = datetime.fromtimestamp(value / 1000, UTC).isoformat()
         elif isinstance(value, float) and math.isnan(value):
             value = None
         found[name] = value

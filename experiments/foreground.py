@@ -31,7 +31,8 @@ def here(settings: Settings) -> Settings:
 
 def submit(settings: Settings, spec: RunSpec, submission: str = "") -> str:
     """As `queue.submit`, checked against this machine, and left alone by every controller."""
-    return queue.submit(here(settings), spec, submission, tags={Tag.ENGINE_HANDLE: FOREGROUND})
+    tags = {Tag.ENGINE_HANDLE: FOREGROUND, Tag.REASON: "about to start"}
+    return queue.submit(here(settings), spec, submission, tags=tags)
 
 
 class Foreground:

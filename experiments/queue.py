@@ -16,6 +16,7 @@ import uuid
 from experiments.locks import file_lock
 from experiments.settings import Settings
 from training.names import Artifact, RunStatus, Tag
+from training.run_folder import RunFolder
 from training.spec import RunSpec, SpecError
 from training.spec_rules import Severity
 
@@ -66,21 +67,28 @@ def submit(
     refusals = [problem for problem in admission.check(settings, spec) if problem.severity is Severity.ERROR]
     if refusals:
         raise SpecError(refusals)
+    experiment_id = settings.experiment_id()
     if not submission:
-        return _create(settings, spec, uuid.uuid4().hex, tags or {})
+        return _create(settings, experiment_id, spec, uuid.uuid4().hex, tags or {})
     token = submission if _TOKEN.fullmatch(submission) else hashlib.sha256(submission.encode()).hexdigest()
     bucket = hashlib.sha256(token.encode()).hexdigest()[0]
     # The lock makes search-then-create one step on this machine; sixteen of them, so that submissions seldom wait.
     with file_lock(settings.locks_folder / f"submit-{bucket}.lock"):
-        return submitted(settings, token) or _create(settings, spec, token, tags or {})
+        return _submitted(settings, experiment_id, token) or _create(settings, experiment_id, spec, token, tags or {})
 
 
-def submitted(settings: Settings, token: str) -> str:
-    """The run that a submission token made; empty if none did."""
-    found = settings.client().search_runs(
-        [settings.experiment_id()], f"tags.{Tag.SUBMISSION} = '{token}'", max_results=1
-    )
-    return found[0].info.run_id if found else ""
+def _submitted(settings: Settings, experiment_id: str, token: str) -> str:
+    """The run that a submission token made; empty if none did. Call it with the token's lock held."""
+    client = settings.client()
+    found = client.search_runs([experiment_id], f"tags.{Tag.SUBMISSION} = '{token}'", max_results=1)
+    if not found:
+        return ""
+    run_id: str = found[0].info.run_id
+    launched = RunFolder.of(settings.runs_folder, run_id).launch_path.exists()
+    if found[0].info.status == RunStatus.RUNNING and not launched:
+        # Its submission died between its last two steps: this is the missing one.
+        client.update_run(run_id, status=RunStatus.SCHEDULED)
+    return run_id
 
 
 def is_unfinished(run: "Run") -> bool:
@@ -150,7 +158,9 @@ def _param(value: object) -> str:
     return str(value)
 
 
-def _create(settings: Settings, spec: RunSpec, token: str, more_tags: typing.Mapping[str, str]) -> str:
+def _create(
+    settings: Settings, experiment_id: str, spec: RunSpec, token: str, more_tags: typing.Mapping[str, str]
+) -> str:
     # A CLI that only prints help must not wait for MLflow's import.
     from mlflow.entities import Param
 
@@ -163,7 +173,7 @@ def _create(settings: Settings, spec: RunSpec, token: str, more_tags: typing.Map
             f"MLflow keeps {LONGEST_PARAM} characters of a param; the full value of {', '.join(shortened)} "
             f"is in the artifact {Artifact.PARAMS}"
         )
-    run = client.create_run(settings.experiment_id(), run_name=spec.display_name, tags=_within_limits(tags))
+    run = client.create_run(experiment_id, run_name=spec.display_name, tags=_within_limits(tags))
     run_id = run.info.run_id
     kept = [Param(name, value[:LONGEST_PARAM]) for name, value in full.items()]
     for start in range(0, len(kept), _BATCH):
@@ -171,7 +181,7 @@ def _create(settings: Settings, spec: RunSpec, token: str, more_tags: typing.Map
     client.log_text(run_id, spec.to_json(), Artifact.SPEC)
     if shortened:
         client.log_text(run_id, json.dumps(full, indent=2, sort_keys=True), Artifact.PARAMS)
-    _write_folder(settings, run_id, spec)
+    RunFolder.of(settings.runs_folder, run_id).write_spec(spec)
     client.set_tag(run_id, Tag.SUBMISSION, token)
     client.update_run(run_id, status=RunStatus.SCHEDULED)
     return run_id
@@ -203,12 +213,6 @@ def devices_asked(spec: RunSpec) -> str:
     if spec.replicas > 16:
         devices = f"{kind}:0 to {kind}:{spec.replicas - 1}"
     return f"{spec.workers} workers x {devices}" if spec.workers > 1 else devices
-
-
-def _write_folder(settings: Settings, run_id: str, spec: RunSpec) -> None:
-    from training.run_folder import RunFolder
-
-    RunFolder.of(settings.runs_folder, run_id).write_spec(spec)
 
 
 def is_driven(settings: Settings) -> bool:

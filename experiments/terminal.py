@@ -66,6 +66,8 @@ def duration(seconds: float) -> str:
     """A time in seconds as people read it, such as `4.2 s`, `3 min 20 s`, `2 h 5 min`; empty for NaN."""
     if seconds != seconds:
         return ""
+    if seconds < 1:
+        return f"{seconds:.3f} s"
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, left = divmod(round(seconds), 60)
