@@ -128,7 +128,7 @@ def _step_seconds(run: dict, states: dict[str, dict]) -> float:
 
 
 def _reference_steps(runs: pd.DataFrame, run_id: str, states: dict[str, dict], thing: Thing) -> pd.DataFrame:
-    """Comparable runs by one thing, with seconds per step: [run_id, replicas (in all), batch (per replica), seconds]."""
+    """Comparable runs by one thing: [run_id, replicas (in all), batch (per replica), seconds (per step)]."""
     rule = BatchRule.FIXED_PER_REPLICA
     others = runs[runs["run_id"].isin(baselines(runs, run_id, thing, rule)["run_id"])]
     rows = [

@@ -1,6 +1,7 @@
 """Frames as the product reads them from MLflow, made by hand: runs with RUN_COLUMNS and their history."""
 
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from experiments.results import RUN_COLUMNS
 from training.names import PLACEMENT_COLUMNS, Metric
 
 _START = pd.Timestamp("2026-01-01", tz="UTC")
-_EMPTY = {
+_EMPTY: dict[str, typing.Any] = {
     "datetime64[ms, UTC]": _START,
     "str": "",
     "Int64": pd.NA,
@@ -19,7 +20,7 @@ _EMPTY = {
     "int64": 0,
 }
 
-_DEFAULTS = {
+_DEFAULTS: dict[str, typing.Any] = {
     "status": "FINISHED",
     "workload": "mnist_cnn",
     "dataset": "fashion_mnist",
@@ -53,7 +54,7 @@ def runs(*rows: dict) -> pd.DataFrame:
     """A frame of RUN_COLUMNS; each row gives what differs from one ordinary CPU run, `run_id` at least."""
     filled = []
     for row in rows:
-        run = {name: _EMPTY[dtype] for name, dtype in RUN_COLUMNS.items()} | _DEFAULTS | row
+        run: dict[str, typing.Any] = {name: _EMPTY[dtype] for name, dtype in RUN_COLUMNS.items()} | _DEFAULTS | row
         run["total_replicas"] = run["replicas"] * run["workers"]
         run["per_replica_batch_size"] = run["global_batch_size"] // run["total_replicas"]
         run["simulated"] = run["logical_devices"] > 0
@@ -63,14 +64,14 @@ def runs(*rows: dict) -> pd.DataFrame:
     return pd.DataFrame(filled, columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS)
 
 
-def history(*series: tuple[str, str, Sequence[float], Sequence[float]]) -> pd.DataFrame:
+def history(*series: tuple[str, str, Iterable[float], Iterable[float]]) -> pd.DataFrame:
     """A long history frame of (run_id, metric, steps, values)."""
     parts = [
         pd.DataFrame({"run_id": run_id, "metric": metric, "step": list(steps), "value": [float(v) for v in values]})
         for run_id, metric, steps, values in series
     ]
     empty = pd.DataFrame({"run_id": [], "metric": [], "step": [], "value": []})
-    table = pd.concat(parts or [empty], ignore_index=True)
+    table = pd.concat([empty, *parts], ignore_index=True) if parts else empty
     table["timestamp"] = _START + pd.to_timedelta(np.arange(len(table)), unit="s")
     return table.astype({"run_id": "str", "metric": "str", "step": "int64", "value": "float64"})
 
@@ -78,7 +79,7 @@ def history(*series: tuple[str, str, Sequence[float], Sequence[float]]) -> pd.Da
 def epochs(run_id: str, seconds: Sequence[float], examples: float = 1000.0, **more: Sequence[float]) -> pd.DataFrame:
     """History of a run whose windows were as long as its epochs; `validation` and `waited` are seconds an epoch."""
     steps = range(len(seconds))
-    series = [
+    series: list[tuple[str, str, Iterable[float], Iterable[float]]] = [
         (run_id, Metric.TIME_EPOCH_TRAIN, steps, seconds),
         (run_id, Metric.EXAMPLES_PER_SECOND, steps, [examples / value for value in seconds]),
     ]
@@ -93,9 +94,8 @@ def windows_of(run_id: str, seconds_per_step: Sequence[float], batch: int = 64, 
     rates = batch / np.asarray(seconds_per_step, float)
     train = [float(np.sum(seconds_per_step)) * steps / 2] * 2
     examples = len(seconds_per_step) * steps * batch / 2
-    return pd.concat(
-        [history((run_id, Metric.WINDOW, ends, rates)), epochs(run_id, train, examples)], ignore_index=True
-    )
+    parts = [history((run_id, Metric.WINDOW, ends, rates)), epochs(run_id, train, examples)]
+    return pd.concat(parts, ignore_index=True)
 
 
 def steady(**throughputs: float) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """The runs that complete a curve, or halve its intervals."""
 
+import pandas as pd
 import pytest
 
 from experiments.analysis.missing import MISSING_COLUMNS, repeats_to_halve, sensible_counts, to_complete, to_halve
@@ -10,7 +11,7 @@ from training.spec import RunSpec
 GPU = {"device": "gpu", "gpu_model": "A GPU"}
 
 
-def _weak_gpus(ones, twos):
+def _weak_gpus(ones, twos) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     runs = frames.runs(
         *(
             {"run_id": f"t{i}", **GPU, "strategy": "mirrored", "replicas": 2, "global_batch_size": 128}
@@ -46,7 +47,7 @@ def test_a_batch_that_does_not_divide_is_refused_in_words():
     found = to_complete(curve, points(curve, frames.steady(one=1, two=2)), runs, most=3).set_index("count")
     assert found.loc[3, "refusal"] == "a global batch of 64 does not divide by 3 replicas"
     assert found.loc[1, "strategy"] == "one_device"
-    assert found.loc[2, ["strategy", "workers", "replicas"]].tolist() == ["multi_worker_mirrored", 2, 1]
+    assert list(found.loc[2, ["strategy", "workers", "replicas"]]) == ["multi_worker_mirrored", 2, 1]
 
 
 def test_every_row_that_is_not_refused_is_a_spec_that_may_run():

@@ -45,9 +45,9 @@ def test_a_surprise_is_on_the_cpu_among_neighbours_on_the_gpu():
 
 def test_case_d3_asked_and_actual_side_by_side():
     found = asked_and_actual(GPU_RUN, {"conv2d": "/GPU:1", "dense": "/CPU:0", "flatten": "/GPU:0"}).set_index("layer")
-    assert found.loc["conv2d"].tolist() == ["GPU:1", "GPU:0, CPU:0", 3, 3, False]
-    assert found.loc["dense"].tolist() == ["CPU:0", "CPU:0", 1, 0, True]
-    assert found.loc["flatten"].tolist() == ["GPU:0", "", 0, 0, False]
+    assert list(found.loc["conv2d"]) == ["GPU:1", "GPU:0, CPU:0", 3, 3, False]
+    assert list(found.loc["dense"]) == ["CPU:0", "CPU:0", 1, 0, True]
+    assert list(found.loc["flatten"]) == ["GPU:0", "", 0, 0, False]
 
 
 @pytest.mark.parametrize(
