@@ -2,12 +2,14 @@
 
 # Any Python from 3.11 to 3.13: make setup PYTHON=/path/to/python
 SUPPORTED = import sys; (3, 11) <= sys.version_info[:2] < (3, 14) or sys.exit(1)
-PYTHON := $(or $(PYTHON),$(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
-	$(if $(shell $(name) -c '$(SUPPORTED)' 2>/dev/null && echo yes),$(name)))),python3)
+ifndef PYTHON
+PYTHON = $(eval PYTHON := $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
+	$(if $(shell $(name) -c '$(SUPPORTED)' 2>/dev/null && echo yes),$(name)))),python3))$(PYTHON)
+endif
 WHICH_PYTHON = Install Python 3.11, 3.12 or 3.13, or name one: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python
 
 # With an NVIDIA driver, TensorFlow comes with its CUDA libraries. `make setup CUDA=no` leaves them out, CUDA=yes adds them.
-CUDA := $(or $(CUDA),$(if $(shell cat /proc/driver/nvidia/version 2>/dev/null || nvidia-smi -L 2>/dev/null),yes,no))
+CUDA := $(or $(CUDA),$(shell { test -e /proc/driver/nvidia/version || nvidia-smi -L; } >/dev/null 2>&1 && echo yes || echo no))
 WITH_CUDA := $(if $(filter yes,$(CUDA)),yes)
 
 VENV := .venv

@@ -241,8 +241,14 @@ def _hold(settings: Settings) -> Iterator[None]:
     Raises:
         SettingsError: a stack with this data folder is running.
     """
-    path = settings.locks_folder / "stack.lock"
-    with open(path, "a+") as file:
+    try:
+        settings.locks_folder.mkdir(parents=True, exist_ok=True)
+        file = open(settings.locks_folder / "stack.lock", "a+")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise SettingsError(
+            f"SPEEDUP_LAB_HOME={settings.home} cannot be used ({error.strerror}): set it to a folder you can write"
+        ) from None
+    with file:
         try:
             # Unlike flock's, this lock is not passed on to the processes that honcho forks.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -332,11 +338,11 @@ def serve(settings: Settings, environ: Mapping[str, str]) -> int:
     Raises:
         SettingsError: the data folder or a port is taken, or cannot be used.
     """
-    settings.prepare()
     with _hold(settings), _short_name(settings.home) as short:
         planned = plan(settings, environ, short, _token(settings))
         if problems := taken_ports(planned.ports):
             raise SettingsError("\n".join(problems))
+        settings.prepare()
         say(f"Starting {', '.join(component.name for component in planned.components)}; data in {settings.home}")
         _make_room(settings)
         stack = Stack(settings.home, lambda stack: _announce(settings, planned.components, stack))
