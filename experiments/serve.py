@@ -18,6 +18,8 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
+
 from experiments.settings import CHECKOUT, Settings, SettingsError
 from experiments.stack import CONTROLLER, MARK, MLFLOW, PAGE, PART, RAY, Stack, end_all, marked, say
 
@@ -29,6 +31,11 @@ RAY_SESSIONS_KEPT = 3  # Ray's logs of the latest starts; it never removes one i
 
 # A Unix socket's path has at most 107 bytes, and this is the longest that Ray makes.
 LONGEST_HOME = 107 - len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+WILDCARD = ("0.0.0.0", "::")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +127,8 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
         "MPLCONFIGDIR": str(short_home / "tmp"),
         "PYTHONUNBUFFERED": "1",
     }
+    for name, value in _opened_to_others(settings).items():
+        environment.setdefault(name, value)
     components = []
     store = ""
     if not environ.get("MLFLOW_TRACKING_URI", "").strip():
@@ -186,6 +195,8 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
                 *("--server.address", settings.host, "--server.port", str(settings.port)),
                 *("--server.headless", "true", "--browser.gatherUsageStats", "false"),
                 *("--server.fileWatcherType", "none"),
+                # .streamlit/config.toml lets in this machine's names only; who opens the page to others names it anew.
+                *(() if settings.host in _THIS_MACHINE else ("--server.allowedHosts", "*")),
             ],
             (Port(settings.host, settings.port, "the page", "SPEEDUP_LAB_PORT"),),
             f"http://{_reachable(settings.host)}:{settings.port}/_stcore/health",
@@ -193,6 +204,28 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
         )
     )
     return Plan(tuple(components), environment)
+
+
+def _opened_to_others(settings: Settings) -> dict[str, str]:
+    """What lets browsers on other machines in, under this machine's own names: nothing while all stays on loopback.
+
+    Both servers refuse a name that they do not know, as a page of another site could point its own name here.
+    """
+    if settings.host in LOOPBACK:
+        return {}
+    names = [settings.host]
+    if settings.host in WILDCARD:
+        addresses = [address for found in psutil.net_if_addrs().values() for address in found]
+        internet = [each.address for each in addresses if each.family in (socket.AF_INET, socket.AF_INET6)]
+        names = [socket.gethostname(), *(address.partition("%")[0] for address in internet)]
+    names = list(dict.fromkeys([*LOOPBACK, *names]))
+    written = [f"[{name}]" if ":" in name else name for name in names]
+    return {
+        "STREAMLIT_SERVER_ALLOWED_HOSTS": " ".join(names),
+        "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join([*written, *(f"{name}:{settings.mlflow_port}" for name in written)]),
+        "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}:{settings.mlflow_port}" for name in written),
+        "SPEEDUP_LAB_MLFLOW_UI": f"http://{_reachable(settings.host, for_people=True)}:{settings.mlflow_port}",
+    }
 
 
 def taken_ports(ports: list[Port]) -> list[str]:
@@ -318,7 +351,7 @@ def _answers(address: str, token: str = "", says: str = "") -> bool:
 
 def _reachable(host: str, for_people: bool = False) -> str:
     """A name under which what listens on a host can be reached: from here, or by people on the network."""
-    if host in ("0.0.0.0", "::"):
+    if host in WILDCARD:
         return socket.gethostname() if for_people else "127.0.0.1" if host == "0.0.0.0" else "[::1]"
     return f"[{host}]" if ":" in host else host
 
