@@ -25,14 +25,6 @@ from training.worker.journal import Event, JournalReader
 SUPERVISOR = "supervisor"
 CHIEF = "worker-0"
 
-# One call must not hang for MLflow's default of minutes (7 retries of up to 120 s): the recorder retries itself, and
-# sees in between whether it is still wanted.
-_MLFLOW_ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-}
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST", "RESOURCE_ALREADY_EXISTS")
 
 
@@ -122,8 +114,6 @@ class Recorder:
             RunGoneError: it was deleted, or is not there.
         """
         if self._client is None:
-            for name, value in _MLFLOW_ENVIRONMENT.items():
-                os.environ.setdefault(name, value)
             from mlflow.tracking.client import MlflowClient
 
             self._client = MlflowClient(self._launch.tracking_uri)

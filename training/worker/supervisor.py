@@ -37,6 +37,15 @@ STOP_S = 12.0
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_KILLED = 0, 1, 128 + signal.SIGTERM
 
+# One call must not hang for MLflow's default of minutes (7 retries of up to 120 s): the recording retries itself, and
+# sees in between whether it is still wanted.
+_MLFLOW_ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+
 TELEMETRY_VARIABLE = "SPEEDUP_LAB_TELEMETRY_S"
 RECORD_VARIABLE = "SPEEDUP_LAB_RECORD_DEADLINE_S"
 
@@ -63,6 +72,8 @@ def supervise(folder: RunFolder, gang: Gang, environment: Mapping[str, str] = os
     """
     if folder.supervisor_journal.exists():
         raise AlreadyStartedError(f"{folder.path} was started before; submit the spec again as a new run")
+    for name, value in _MLFLOW_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     with _log_to(folder.supervisor_log), _StopRequests() as stop:
         return _Supervision(folder, gang, environment, stop).run()
 

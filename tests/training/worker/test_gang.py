@@ -1,5 +1,6 @@
 """How training processes start: their environment, cores and ports; and that nothing of them is left."""
 
+import functools
 import json
 import os
 import signal
@@ -155,7 +156,8 @@ def test_end_asks_first_then_kills(folder_of):
     )
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     for script, code in ((polite, 7), (stubborn, -9)):
-        gang = SubprocessGang(folder, lambda index, script=script: [sys.executable, "-c", script])
+        command = [sys.executable, "-c", script]
+        gang = SubprocessGang(folder, functools.partial(lambda command, index: command, command))
         folder.worker(0).stdout.unlink(missing_ok=True)
         gang.start()
         while not (folder.worker(0).stdout.exists() and folder.worker(0).stdout.read_text()):

@@ -242,7 +242,7 @@ def test_links_and_unfinished_files_stay_here(tmp_path):
 
 
 def test_requests_fit():
-    items = [mlflow_limits.ParamItem(f"p{i}", "é" * 6_000) for i in range(250)]
+    items: list[mlflow_limits.Item] = [mlflow_limits.ParamItem(f"p{i}", "é" * 6_000) for i in range(250)]
     items += [mlflow_limits.TagItem(f"t{i}", "x") for i in range(250)]
     items += [mlflow_limits.MetricPoint("m", 1.0, 0, step) for step in range(2_500)]
     batches = list(mlflow_limits.requests(items))

@@ -195,6 +195,7 @@ def test_loss_that_is_no_number(new_run, gang_of, client, ended, value, notice):
     assert len(client.get_metric_history(run.info.run_id, Metric.LOSS)) == 3
 
 
+@pytest.mark.slow
 def test_run_deleted_while_it_runs_is_stopped(new_run, start_supervisor, client, eventually, alive):
     folder = new_run()
     process = start_supervisor(folder, "print(os.getpid(), flush=True)\nepoch(0)\ntime.sleep(600)", **FAST)
@@ -207,6 +208,7 @@ def test_run_deleted_while_it_runs_is_stopped(new_run, start_supervisor, client,
     assert f"run {run_id} was deleted in MLflow: the training was stopped" in folder.supervisor_log.read_text()
 
 
+@pytest.mark.slow
 def test_stop(new_run, start_supervisor, client, ended, losses, eventually, text_of, alive):
     folder = new_run()
     script = """
@@ -234,6 +236,7 @@ def test_stop(new_run, start_supervisor, client, ended, losses, eventually, text
     assert (folder.path / "supervisor.out").read_text().splitlines()[-1] == "False", "TensorFlow was imported"
 
 
+@pytest.mark.slow
 def test_stop_that_reaches_the_process_first(new_run, start_supervisor, client, ended, eventually):
     folder = new_run()
     process = start_supervisor(folder, "print(os.getpid(), flush=True)\nepoch(0)\ntime.sleep(600)")
