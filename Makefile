@@ -61,7 +61,7 @@ format: setup  ## Formats the code and mends what the linter can.
 	$(IN_VENV) -m ruff check --fix .
 
 bench: setup  ## Measures the speed figures of the README, side by side.
-	$(IN_VENV) -m benchmarks
+	$(IN_VENV) -m tests.benchmarks
 
 clean:  ## Removes caches. Runs and their records (.speedup-lab) and .venv stay.
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
