@@ -361,7 +361,9 @@ def steady_states(runs: pd.DataFrame, history: pd.DataFrame, rule: SteadyRule = 
 
     Returns:
         One row a run in the order of `runs`, columns STEADY_COLUMNS. A run without a steady state keeps its row with
-        `steady` False, the reason in words, and NaN figures; its `epochs` and epoch times are still there.
+        `steady` False, the reason in words, and NaN figures; its `epochs` and epoch times are still there. Of a
+        history that was thinned on the way, throughput is still right, and the seconds of warm-up are only those of
+        the windows given.
     """
     wanted = history[history["metric"].isin(list(_SERIES)) & history["run_id"].isin(runs["run_id"])]
     by_run: dict[str, dict[str, pd.DataFrame]] = {}

@@ -36,6 +36,7 @@ class Limits:
     drift: float = 0.02
     drift_t: float = 3.0
     short_seconds: float = 1.0
+    relative_se: float = 0.05
 
 
 LIMITS = Limits()
@@ -123,6 +124,9 @@ def _from_timing(state: dict, limits: Limits) -> Found:
     if abs(drift) > limits.drift and abs(t) > limits.drift_t:
         word = "slower" if drift > 0 else "faster"
         yield "drift", True, f"steady windows became {abs(drift):.1%} {word} from the first half to the second"
+    if state["relative_se"] > limits.relative_se:
+        # Equal windows on a quiet machine agree to far better: something else ran, recorded or not.
+        yield "noisy", True, f"throughput is known to {state['relative_se']:.0%} only (limit {limits.relative_se:.0%})"
     seconds = state["steady_seconds"]
     if seconds < limits.short_seconds:
         yield "short", False, f"only {seconds:.2g} s of steady training"

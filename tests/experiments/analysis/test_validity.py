@@ -76,6 +76,8 @@ def test_drift_and_no_steady_state():
     assert "5.0% slower" in _flags({}, steady=steady).loc["drift", "detail"]
     steady[["drift", "drift_t"]] = [0.05, 1.0]
     assert _flags({}, steady=steady).empty
+    steady["relative_se"] = 0.13
+    assert _flags({}, steady=steady).loc["noisy", "detail"] == "throughput is known to 13% only (limit 5%)"
     assert _flags({}, steady=frames.steady(a=0)).loc["no_steady_state", "detail"] == "no steady state: too short"
 
 
