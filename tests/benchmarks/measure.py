@@ -68,8 +68,7 @@ def module(name: str, *arguments: str, environment: dict[str, str] | None = None
         [sys.executable, "-m", name, *arguments],
         cwd=ROOT,
         env={**os.environ, **QUIET, **(environment or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )

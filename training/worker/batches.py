@@ -196,17 +196,17 @@ class Validation:
     ):
         self._data = data
         self.steps = data.count // plan.global_batch
-        whole = np.arange(self.steps * plan.global_batch, dtype=np.int32)
-        whole = whole.reshape(self.steps, plan.replicas, plan.batch)
+        count = self.steps * plan.global_batch
+        whole = np.arange(count, dtype=np.int32).reshape(self.steps, plan.replicas, plan.batch)
         self._whole = per_replica(strategy, lambda replica: whole[:, replica])
-        tail = np.arange(whole.size, data.count, dtype=np.int32)
+        tail = np.arange(count, data.count, dtype=np.int32)
         shares = [tail[replica :: plan.replicas] for replica in range(plan.replicas)]
         self.tail = len(tail)
         # Padded to one length, of which `_share_size` says how much is meant.
         self._share = per_replica(
             strategy, lambda replica: np.pad(shares[replica], (0, plan.batch - len(shares[replica])))
         )
-        self._share_size = per_replica(strategy, lambda replica: np.int32(len(shares[replica])))
+        self._share_size = per_replica(strategy, lambda replica: np.array(len(shares[replica]), np.int32))
 
         def step(features: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, index: tf.Tensor) -> None:
             test_step(data.batch(features, labels, indices[index]))
@@ -263,9 +263,12 @@ def per_replica(strategy: tf.distribute.Strategy, value: Callable[[int], np.ndar
 def _local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
     """Ids in the sync group of this process's replicas."""
     ids: list[int] = []
-    strategy.experimental_distribute_values_from_function(
-        lambda context: ids.append(context.replica_id_in_sync_group) or tf.constant(0)
-    )
+
+    def take(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+        ids.append(context.replica_id_in_sync_group)
+        return tf.constant(0)
+
+    strategy.experimental_distribute_values_from_function(take)
     return ids
 
 

@@ -46,7 +46,7 @@ def test_a_run_reports_its_phases_epochs_windows_and_environment():
     assert tags[Tag.DEVICES_SEEN] == "CPU:0"
     assert tags[Tag.REPLICAS_IN_SYNC] == "1"
     assert tags[Tag.JIT_COMPILE] == "false"
-    assert tags[Tag.TENSORFLOW] == json.loads(run.folder.environment.read_text())[Tag.TENSORFLOW]
+    assert tags[Tag.TENSORFLOW] == json.loads(run.folder.environment.read_text())["tensorflow"]["version"]
 
 
 def test_an_epochs_training_time_is_the_sum_of_its_windows():
@@ -67,8 +67,9 @@ def test_the_seed_decides_weights_and_order():
 
 
 def test_the_learning_rate_reaches_the_optimizer():
-    assert train(learning_rate=1e-9, epochs=2).metric("val_loss") == pytest.approx([math.log(10)] * 2, abs=0.1)
-    assert train(learning_rate=0.01, epochs=2).metric("val_loss")[-1] < 2.0
+    still, moving = train(learning_rate=1e-12, epochs=2), train(epochs=2)
+    assert still.metric("val_loss")[1] == pytest.approx(still.metric("val_loss")[0], abs=1e-6)
+    assert abs(moving.metric("val_loss")[1] - moving.metric("val_loss")[0]) > 1e-3
 
 
 def test_batch_size_and_most_steps_decide_the_number_of_steps():
@@ -96,7 +97,8 @@ def test_a_pinned_layer_runs_where_it_was_pinned_and_the_others_do_not():
     run = train(logical_devices=2, manual_placement={"conv2d_1": "/CPU:1"})
     assert run.end() == ("FINISHED", "")
     found = table(run.folder.worker(0).stderr)
-    convolutions = found[(found.op_type == "Conv2D") & (found.source == "graph")]
+    convolutions = found[(found.op_type == "Conv2D") & (found.layer != "")]
+    assert set(convolutions.layer) == {"conv2d", "conv2d_1", "conv2d_2"}
     assert set(convolutions.loc[convolutions.layer == "conv2d_1", "device"]) == {"CPU:1"}
     assert set(convolutions.loc[convolutions.layer != "conv2d_1", "device"]) == {"CPU:0"}
 
