@@ -13,7 +13,7 @@ from functools import wraps
 import pandas as pd
 import streamlit as st
 
-from experiments import admission, capacity, doctor, queue, results
+from experiments import admission, capacity, queue, results
 from experiments.analysis import timing
 from experiments.engines.base import EngineUnavailableError
 from experiments.settings import Settings, SettingsError
@@ -22,6 +22,9 @@ from training import catalog
 from training.datasets import availability
 from training.spec import RunSpec, SpecError
 from training.spec_rules import Problem
+
+if typing.TYPE_CHECKING:
+    from experiments import doctor
 
 LIVE_TTL_S = 1.0
 MACHINE_TTL_S = 10.0
@@ -278,12 +281,14 @@ def default_dataset() -> str:
 
 
 @st.cache_data(ttl=300, max_entries=1, show_spinner="Looking at this machine …")
-def _findings() -> list[doctor.Finding]:
+def _findings() -> list["doctor.Finding"]:
+    from experiments import doctor  # only one page needs what it brings along
+
     return doctor.findings(_settings())
 
 
 @_from_the_store
-def findings() -> list[doctor.Finding]:
+def findings() -> list["doctor.Finding"]:
     """What the doctor found; looked at anew after five minutes, or after `forget_machine`."""
     return _findings()
 

@@ -1,15 +1,18 @@
 """What the doctor found, what the machine has, and the data sets: every problem with its remedy."""
 
+import typing
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
-from experiments.doctor import Finding
 
 from dashboard.components.text import code_span, count
 from experiments.capacity import Capacity
 from training import catalog
 from training.datasets.availability import Availability
+
+if typing.TYPE_CHECKING:
+    from experiments.doctor import Finding
 
 _LEVELS = {
     "problem": ("Problem", ":red[:material/error:]"),
@@ -18,7 +21,7 @@ _LEVELS = {
 }
 
 
-def by_area(found: Sequence[Finding]) -> dict[str, list[Finding]]:
+def by_area(found: Sequence["Finding"]) -> dict[str, list["Finding"]]:
     """Findings by area; areas with the worst finding first, and the worst first in each."""
     rank = {level: place for place, level in enumerate(_LEVELS)}
     areas: dict[str, list[Finding]] = {}
@@ -27,7 +30,7 @@ def by_area(found: Sequence[Finding]) -> dict[str, list[Finding]]:
     return areas
 
 
-def headline(found: Sequence[Finding]) -> str:
+def headline(found: Sequence["Finding"]) -> str:
     """The finding in a sentence."""
     problems = sum(str(one.level) == "problem" for one in found)
     warnings = sum(str(one.level) == "warning" for one in found)
@@ -37,7 +40,7 @@ def headline(found: Sequence[Finding]) -> str:
     return f"No problem, {count(warnings, 'warning')}" if warnings else "Nothing is wrong here"
 
 
-def show(found: Sequence[Finding]) -> None:
+def show(found: Sequence["Finding"]) -> None:
     """Draws the findings, grouped."""
     st.subheader(headline(found), anchor=False)
     for area, members in by_area(found).items():
@@ -47,7 +50,7 @@ def show(found: Sequence[Finding]) -> None:
                 _show_one(finding)
 
 
-def _show_one(finding: Finding) -> None:
+def _show_one(finding: "Finding") -> None:
     word, icon = _LEVELS[str(finding.level)]
     with st.container(horizontal=True, gap="small", wrap=False):
         st.markdown(icon, width="content")

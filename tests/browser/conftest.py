@@ -1,0 +1,123 @@
+"""The real app in Chromium: Streamlit, a controller with the inline engine, and a store in a folder of its own."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from experiments.settings import Settings
+from tests.experiments.conftest import settings_in
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+PATIENCE_MS = 120_000
+"""A shared machine with two cores can be slow; a test that waits this long has failed."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The running app."""
+
+    address: str
+    settings: Settings
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Streamlit on a free port and a controller, both ended by their process id."""
+    settings = settings_in(tmp_path_factory.mktemp("lab") / "home").prepare()
+    port = _free_port()
+    environment = {**os.environ, "SPEEDUP_LAB_HOME": str(settings.home), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    log = (settings.home / "servers.log").open("wb")
+    commands = (
+        [sys.executable, "-m", "streamlit", "run", "dashboard/app.py", "--server.port", str(port)],
+        [sys.executable, "-m", "experiments.controller", "--engine", "inline"],
+    )
+    servers = [
+        subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=log, stderr=log, start_new_session=True)
+        for command in commands
+    ]
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", servers[0])
+        yield Lab(f"http://127.0.0.1:{port}", settings)
+    finally:
+        # The controller first: it ends its runs.
+        for server in reversed(servers):
+            _end(server)
+        log.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(address: str, server: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except OSError:
+            assert server.poll() is None, f"Streamlit ended with exit code {server.returncode}"
+            assert time.monotonic() < deadline, "Streamlit did not answer"
+            time.sleep(0.2)
+
+
+def _end(server: subprocess.Popen) -> None:
+    server.send_signal(signal.SIGTERM)
+    try:
+        server.wait(60)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(10)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    path = shutil.which("chromium")
+    assert path, "Chromium is missing: install Debian's package `chromium`"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=["light"])
+def context(browser: Browser, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
+    """A fresh session of a person; parametrize it indirectly for the dark page."""
+    opened = browser.new_context(color_scheme=request.param, viewport={"width": 1440, "height": 900})
+    opened.set_default_timeout(PATIENCE_MS)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    """A tab in which no script may open a dialog: a typed name that runs as a script would."""
+    tab = context.new_page()
+
+    def refuse(dialog: object) -> None:
+        raise AssertionError(f"a dialog opened: {dialog}")
+
+    tab.on("dialog", refuse)
+    return tab
