@@ -9,12 +9,11 @@ such numbers. What takes long to import is imported by the command that needs it
 import argparse
 import contextlib
 import os
-import signal
 import sys
 import typing
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable
 
+from experiments.interruption import ends_by_signal
 from experiments.locks import LockTimeout
 from experiments.settings import Settings, SettingsError
 from experiments.terminal import safe
@@ -51,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     answer = sys.stdout
     try:
         # MLflow prints links and notes on stdout, which belongs to the command's answer.
-        with contextlib.redirect_stdout(sys.stderr), _ends_by_signal():
+        with contextlib.redirect_stdout(sys.stderr), ends_by_signal():
             return _run(options, answer)
     except BrokenPipeError:
         # Whoever read the answer has read enough (`list | head`); the flush at exit must not complain either.
@@ -176,21 +175,3 @@ def _complain(message: object) -> None:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
-
-
-@contextlib.contextmanager
-def _ends_by_signal() -> Iterator[None]:
-    """A batch system's SIGTERM does what Ctrl-C does, so that `run` cancels its run."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: whoever calls handles signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -16,6 +16,7 @@ import pandas as pd
 
 from experiments import admission, foreground, queue, results
 from experiments.cli import DONE, RUN_FAILED, Command, UsageError
+from experiments.interruption import uninterrupted
 from experiments.settings import Settings
 from experiments.terminal import duration, safe, table
 from experiments.watching import Watcher
@@ -30,52 +31,69 @@ CANCEL_DEADLINE_S = 60.0
 def run(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """Submits and waits: here with --inline, else until the controller has had it carried out."""
     spec = _spec(options)
-    if options.inline:
-        _warn(admission.check(foreground.here(settings), spec))
-        run_id = foreground.submit(settings, spec, options.submission)
-    else:
-        if not queue.is_driven(settings):
-            raise UsageError(
-                f"no controller drives the queue of {settings.home}: start one with `make run`, "
-                "or run it here and now with --inline"
-            )
-        _warn(admission.check(settings, spec))
-        run_id = queue.submit(settings, spec, options.submission)
-    _say(f"run {run_id} {safe(spec.display_name)}")
-    status = _here(settings, run_id) if options.inline else _elsewhere(settings, run_id)
+    if not options.inline and not queue.is_driven(settings):
+        raise UsageError(
+            f"no controller drives the queue of {settings.home}: start one with `make run`, "
+            "or run it here and now with --inline"
+        )
+    _warn(admission.check(foreground.here(settings) if options.inline else settings, spec))
+    run_id, status = (_here if options.inline else _elsewhere)(settings, spec, options.submission)
     _print_record(settings, run_id, options, answer)
     return DONE if status is RunStatus.FINISHED else RUN_FAILED
 
 
-def _here(settings: Settings, run_id: str) -> RunStatus:
-    watcher = Watcher(settings, run_id, _say)
-    watcher.look()
-    # Not SCHEDULED: the submission token is that of an earlier command, which carries the run out or has done so.
-    if watcher.status is not RunStatus.SCHEDULED:
-        return watcher.until_the_end()
-    under_way = foreground.Foreground(settings, run_id)
+def _here(settings: Settings, spec: RunSpec, submission: str) -> tuple[str, RunStatus]:
+    """Submits and carries out. A run that an earlier command with this token has started is only waited for."""
+    run_id, under_way = "", None
     try:
-        under_way.start()
-        try:
-            under_way.wait(watcher.look)
-        except KeyboardInterrupt:
-            _say("stopping the run (Ctrl-C again leaves without waiting for its record)")
-            queue.cancel(settings, run_id)
-            under_way.cancel()
-            under_way.wait(watcher.look)
-    finally:
-        under_way.close()
-    watcher.look()
-    return watcher.status
-
-
-def _elsewhere(settings: Settings, run_id: str) -> RunStatus:
-    watcher = Watcher(settings, run_id, _say)
-    try:
-        return watcher.until_the_end()
+        with uninterrupted():
+            run_id = foreground.submit(settings, spec, submission)
+            watcher = _watcher(settings, run_id, spec)
+            started = foreground.Foreground(settings, run_id)
+            if started.start():
+                under_way = started
+        if under_way is None:
+            return run_id, watcher.until_the_end()
+        under_way.wait(watcher.look)
     except KeyboardInterrupt:
+        if not run_id:
+            raise
+        _say("stopping the run (Ctrl-C again leaves without waiting for its record)")
+        queue.cancel(settings, run_id)
+        if under_way is None:
+            return run_id, _until_cancelled(watcher)
+        under_way.cancel()
+        under_way.wait(watcher.look)
+    finally:
+        if under_way is not None:
+            under_way.close()
+    watcher.look()
+    return run_id, watcher.status
+
+
+def _elsewhere(settings: Settings, spec: RunSpec, submission: str) -> tuple[str, RunStatus]:
+    run_id = ""
+    try:
+        with uninterrupted():
+            run_id = queue.submit(settings, spec, submission)
+            watcher = _watcher(settings, run_id, spec)
+        return run_id, watcher.until_the_end()
+    except KeyboardInterrupt:
+        if not run_id:
+            raise
         _say("cancelling the run (Ctrl-C again leaves without waiting for its end)")
         queue.cancel(settings, run_id)
+        return run_id, _until_cancelled(watcher)
+
+
+def _watcher(settings: Settings, run_id: str, spec: RunSpec) -> Watcher:
+    _say(f"run {run_id} {safe(spec.display_name)}")
+    watcher = Watcher(settings, run_id, _say)
+    watcher.look()
+    return watcher
+
+
+def _until_cancelled(watcher: Watcher) -> RunStatus:
     deadline = time.monotonic() + CANCEL_DEADLINE_S
     while not watcher.status.is_terminal and time.monotonic() < deadline:
         watcher.look()

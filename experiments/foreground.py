@@ -12,6 +12,7 @@ from experiments import capacity, queue
 from experiments.capacity import Pool
 from experiments.engines.base import FOREGROUND, Engine, EngineError
 from experiments.engines.inline import InlineEngine
+from experiments.locks import file_lock
 from experiments.settings import Settings
 from experiments.store_errors import store_errors
 from training.names import RunStatus, Tag
@@ -51,27 +52,36 @@ class Foreground:
         self._handle = ""
         self._cancelled = False
 
-    def start(self) -> None:
-        """Starts the supervisor. When that fails, the run is FAILED with the reason."""
-        spec, machine = self._folder.spec(), self._engine.capacity()
-        wanted = capacity.request(spec, machine)
-        taken = Pool(machine).take(wanted, spec.gpus)
-        run = queue.get_run(self._settings, self._run_id)
-        launch = Launch(
-            run_id=self._run_id,
-            tracking_uri=self._settings.tracking_uri,
-            folder=str(self._folder.path),
-            gpu_ids=list(taken.gpu_ids) if taken else [],
-            cpus=wanted.cpus_total,
-            submitted_at=run.info.start_time / 1000,
-        )
-        self._folder.write_launch(launch)
-        try:
-            self._handle = self._engine.start(launch, spec, wanted)
-        except EngineError as error:
-            client = self._settings.client()
-            client.set_tag(self._run_id, Tag.REASON, f"could not be started: {error}")
-            client.set_terminated(self._run_id, RunStatus.FAILED)
+    def start(self) -> bool:
+        """Starts the supervisor, unless the run has been started before. When that fails, the run is FAILED.
+
+        Returns:
+            Whether this object carries the run out.
+        """
+        # Two commands with one submission token have one run between them.
+        with file_lock(self._settings.locks_folder / "foreground.lock"):
+            run = queue.get_run(self._settings, self._run_id)
+            if run.info.status != RunStatus.SCHEDULED or self._folder.launch_path.exists():
+                return False
+            spec, machine = self._folder.spec(), self._engine.capacity()
+            wanted = capacity.request(spec, machine)
+            taken = Pool(machine).take(wanted, spec.gpus)
+            launch = Launch(
+                run_id=self._run_id,
+                tracking_uri=self._settings.tracking_uri,
+                folder=str(self._folder.path),
+                gpu_ids=list(taken.gpu_ids) if taken else [],
+                cpus=wanted.cpus_total,
+                submitted_at=run.info.start_time / 1000,
+            )
+            self._folder.write_launch(launch)
+            try:
+                self._handle = self._engine.start(launch, spec, wanted)
+            except EngineError as error:
+                client = self._settings.client()
+                client.set_tag(self._run_id, Tag.REASON, f"could not be started: {error}")
+                client.set_terminated(self._run_id, RunStatus.FAILED)
+        return True
 
     def cancel(self) -> None:
         """Asks the run to end. Further calls do nothing."""

@@ -1,0 +1,122 @@
+"""Runs carried out by who submits them. The supervisor here is a script; the real one is in tests/e2e."""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from experiments import queue
+from experiments.engines.base import FOREGROUND, EngineError
+from experiments.engines.inline import InlineEngine
+from experiments.foreground import Foreground, submit
+from experiments.settings import Settings
+from training.names import Metric, RunStatus, Tag
+from training.run_folder import Launch, RunFolder
+from training.spec import RunSpec
+
+TINY = RunSpec(dataset="synthetic", cpu_threads=1, epochs=2)
+
+FINISHES = """
+import sys
+from training.names import Metric, RunStatus
+from training.run_folder import RunFolder
+from training.worker.journal import Journal
+folder = RunFolder(sys.argv[1])
+journal = Journal(folder.worker(0).journal)
+for epoch in range(2):
+    journal.metrics({Metric.LOSS: 0.5 - epoch / 10, Metric.TIME_EPOCH_TRAIN: 1.0}, step=epoch)
+Journal(folder.supervisor_journal).end(RunStatus.FINISHED, "")
+"""
+DIES = "import os; os.kill(os.getpid(), 9)"
+HANGS = "import time; time.sleep(600)"
+
+
+def engine(settings: Settings, script: str) -> InlineEngine:
+    """An inline engine with a script for a supervisor."""
+
+    def command(launch: Launch, _: RunSpec) -> list[str]:
+        return [sys.executable, "-c", script, launch.folder]
+
+    return InlineEngine(settings, command)
+
+
+@pytest.fixture
+def carry_out(settings: Settings) -> Callable[..., str]:
+    """Submits a run and carries it out with a script for a supervisor."""
+
+    def run(script: str, look: Callable[[], bool] = lambda: False) -> str:
+        run_id = submit(settings, TINY)
+        under_way = Foreground(settings, run_id, engine(settings, script))
+        try:
+            under_way.start()
+            under_way.wait(look)
+        finally:
+            under_way.close()
+        return run_id
+
+    return run
+
+
+def test_no_controller_takes_a_run_that_its_submitter_carries_out(settings: Settings) -> None:
+    run = settings.client().get_run(submit(settings, TINY))
+    assert run.info.status == RunStatus.SCHEDULED
+    assert run.data.tags[Tag.ENGINE_HANDLE] == FOREGROUND
+
+
+def test_what_the_supervisor_left_is_recorded(settings: Settings, carry_out: Callable[..., str]) -> None:
+    run_id = carry_out(FINISHES)
+    run = settings.client().get_run(run_id)
+    assert run.info.status == RunStatus.FINISHED
+    assert run.data.metrics[Metric.LOSS] == 0.4
+    launch = RunFolder.of(settings.runs_folder, run_id).launch()
+    assert (launch.run_id, launch.tracking_uri, launch.cpus, launch.gpu_ids) == (run_id, settings.tracking_uri, 1, [])
+    assert launch.submitted_at == run.info.start_time / 1000
+
+
+def test_a_supervisor_that_dies_fails_the_run(settings: Settings, carry_out: Callable[..., str]) -> None:
+    run = settings.client().get_run(carry_out(DIES))
+    assert run.info.status == RunStatus.FAILED
+    assert run.data.tags[Tag.REASON] == "the supervisor was killed by signal 9"
+
+
+def test_a_cancelled_run_is_killed(settings: Settings, carry_out: Callable[..., str]) -> None:
+    looks: list[bool] = [False, True]
+    run = settings.client().get_run(carry_out(HANGS, lambda: looks.pop(0) if looks else True))
+    assert run.info.status == RunStatus.KILLED
+    assert run.data.tags[Tag.REASON] == "stopped by request"
+
+
+def test_a_supervisor_that_cannot_be_started_fails_the_run(settings: Settings) -> None:
+    class Broken(InlineEngine):
+        def start(self, *_: object) -> str:
+            raise EngineError("no more processes")
+
+    run_id = submit(settings, TINY)
+    under_way = Foreground(settings, run_id, Broken(settings))
+    assert under_way.start() is True
+    under_way.wait(lambda: False)
+    run = settings.client().get_run(run_id)
+    assert (run.info.status, run.data.tags[Tag.REASON]) == ("FAILED", "could not be started: no more processes")
+
+
+def test_a_run_is_carried_out_once(settings: Settings) -> None:
+    run_id = submit(settings, TINY)
+    first, second = (Foreground(settings, run_id, engine(settings, FINISHES)) for _ in range(2))
+    assert (first.start(), second.start()) == (True, False)
+    first.wait(lambda: False)
+    assert Foreground(settings, run_id, engine(settings, FINISHES)).start() is False
+
+
+def test_a_run_deleted_meanwhile_ends_the_waiting(settings: Settings) -> None:
+    run_id = submit(settings, TINY)
+    under_way = Foreground(settings, run_id, engine(settings, DIES))
+    under_way.start()
+    settings.client().delete_run(run_id)
+    with pytest.raises(queue.UnknownRun):
+        under_way.wait(lambda: False)
+    under_way.close()
+
+
+def test_a_cluster_that_is_set_but_away_is_not_asked(settings: Settings) -> None:
+    assert submit(dataclasses.replace(settings, ray_address="http://127.0.0.1:9"), TINY)
