@@ -105,6 +105,26 @@ def visible(found: Sequence[Gpu], environ: Mapping[str, str] | None = None) -> l
     return chosen
 
 
+def gpu_ids(ordinals: Sequence[int], shown: Sequence[Gpu], environ: Mapping[str, str] | None = None) -> str:
+    """Which physical GPU is which TensorFlow device, one a line: `GPU:0 = physical 5 (GPU-<uuid>)`.
+
+    Args:
+        ordinals: CUDA's numbers of the devices TensorFlow uses, in TensorFlow's order.
+        shown: the GPUs CUDA shows this process, in CUDA's order (`visible`).
+        environ: where CUDA_VISIBLE_DEVICES stands; the process's own if None.
+    """
+    asked = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES", "").split(",")
+    lines = []
+    for place, ordinal in enumerate(ordinals):
+        if ordinal < len(shown):
+            physical = f"physical {shown[ordinal].index} ({shown[ordinal].uuid})"
+        else:
+            # A slice (MIG) is not in the driver's list: then what was asked for is all there is to say.
+            physical = (asked[ordinal].strip() if ordinal < len(asked) else "") or "unknown"
+        lines.append(f"GPU:{place} = {physical}")
+    return "\n".join(lines)
+
+
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The processor's name as the kernel gives it, or its architecture where it gives none (ARM)."""
     try:

@@ -2,21 +2,17 @@
 
 import os
 import platform
-import subprocess
 import sys
 import typing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from training import hardware
+from training import checkout, hardware
 from training.names import Tag
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-_GIT_SECONDS = 5.0
 
 # Variables that change what TensorFlow does. Not everything, and not all of TF_: others hold secrets (TF_VAR_...).
 _TELLING = (
@@ -38,14 +34,6 @@ _TELLING = (
 )
 
 
-@dataclass(frozen=True)
-class Commit:
-    """The code's commit, and whether tracked files differ from it. Empty outside a git repository."""
-
-    commit: str = ""
-    dirty: bool = False
-
-
 def describe() -> dict[str, str]:
     """The environment as tags (`names.Tag`). GPU tags are there if TensorFlow sees a GPU in this process."""
     build = tf.sysconfig.get_build_info()
@@ -56,7 +44,7 @@ def describe() -> dict[str, str]:
         Tag.NUMPY: np.__version__,
         Tag.CUDA: str(build.get("cuda_version", "")),
         Tag.CUDNN: str(build.get("cudnn_version", "")),
-        Tag.GIT_COMMIT: git_commit().commit,
+        Tag.GIT_COMMIT: checkout.commit().commit,
         Tag.CPU_MODEL: hardware.cpu_model(),
         Tag.CPU_COUNT: str(hardware.usable_cpus()),
         Tag.HOST: platform.node(),
@@ -68,29 +56,10 @@ def describe() -> dict[str, str]:
         used = [shown[ordinal] for ordinal in ordinals if ordinal < len(shown)]
         tags |= {
             Tag.GPU_MODEL: ", ".join(dict.fromkeys(gpu.name for gpu in used)),
-            Tag.GPU_IDS: gpu_ids(ordinals, shown),
+            Tag.GPU_IDS: hardware.gpu_ids(ordinals, shown),
             Tag.DRIVER: driver.driver,
         }
     return {name: value for name, value in tags.items() if value}
-
-
-def gpu_ids(ordinals: typing.Sequence[int], shown: typing.Sequence[hardware.Gpu]) -> str:
-    """Which physical GPU is which TensorFlow device, one a line: `GPU:0 = physical 5 (GPU-<uuid>)`.
-
-    Args:
-        ordinals: of TensorFlow's visible physical devices, in order.
-        shown: the GPUs CUDA shows this process, in CUDA's order.
-    """
-    asked = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    lines = []
-    for place, ordinal in enumerate(ordinals):
-        if ordinal < len(shown):
-            physical = f"physical {shown[ordinal].index} ({shown[ordinal].uuid})"
-        else:
-            # A slice (MIG) is not in the driver's list: then what was asked for is all there is to say.
-            physical = (asked[ordinal].strip() if ordinal < len(asked) else "") or "unknown"
-        lines.append(f"GPU:{place} = {physical}")
-    return "\n".join(lines)
 
 
 def _visible_ordinals() -> list[int]:
@@ -122,7 +91,7 @@ def full() -> dict[str, typing.Any]:
             "logical_devices": [device.name for device in tf.config.list_logical_devices()],
         },
         "packages": packages(),
-        "git": asdict(git_commit()),
+        "git": asdict(checkout.commit()),
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_TELLING)},
         "tags": describe(),
     }
@@ -142,27 +111,3 @@ def packages() -> dict[str, str]:
             name, _, version = info.stem.rpartition("-")
             found[name.lower().replace("_", "-")] = version
     return dict(sorted(found.items()))
-
-
-def git_commit(folder: Path = CHECKOUT) -> Commit:
-    """The commit of a checkout; empty where there is no repository, or no git."""
-    # --untracked-files=no: data folders in a checkout may hold many files. No locks: somebody may be committing.
-    command = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
-    try:
-        answer = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_GIT_SECONDS,
-            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return Commit()
-    if answer.returncode:
-        return Commit()
-    lines = answer.stdout.splitlines()
-    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "")
-    if commit == "(initial)":
-        return Commit()
-    return Commit(commit, any(not line.startswith("#") for line in lines))

@@ -266,13 +266,15 @@ class TestSize:
         times = []
         for _ in range(3):
             slowness = max(1.0, processor_seconds(reference_work) / REFERENCE_SECONDS)
-            times.append(processor_seconds(lambda: placement.table(log, LAYERS)) / slowness)
+            began = time.process_time()
+            table = placement.table(log, LAYERS)
+            times.append((time.process_time() - began) / slowness)
             if times[-1] < 1.5:
                 break
         assert min(times) < 3, times
-        table = placement.table(log, LAYERS)
         assert (len(table), table["count"].sum()) == (distinct, 200_000)
 
+    @pytest.mark.slow
     def test_memory_does_not_grow_with_the_log(self, tmp_path):
         peaks = []
         for lines in (50_000, 200_000):

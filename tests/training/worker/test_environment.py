@@ -1,0 +1,93 @@
+"""The environment of a run as tags and in full, read in a process that has TensorFlow."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = """
+import json, os, sys, time
+from training.worker import environment
+environment.describe()
+times = []
+for _ in range(5):
+    began = time.process_time()
+    tags = environment.describe()
+    times.append(time.process_time() - began)
+began = time.process_time()
+full = environment.full()
+full_seconds = time.process_time() - began
+
+from training import hardware
+gpus = [hardware.Gpu(i, f"GPU-u{i}", "NVIDIA H100", 80000, 79000, "9.0") for i in range(8)]
+hardware.gpus = lambda: hardware.Gpus(tuple(gpus), "555.42", "12.5")
+environment._visible_ordinals = lambda: [0, 1]
+os.environ["CUDA_VISIBLE_DEVICES"] = "6,5"
+with_gpus = environment.describe()
+print(json.dumps({
+    "tags": tags, "full": full, "seconds": min(times), "full_seconds": full_seconds, "with_gpus": with_gpus
+}))
+"""
+
+
+def run(script: str, **variables: str) -> Any:
+    answer = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": "", **variables},
+        cwd=Path(__file__).parents[3],
+    )
+    return json.loads(answer.stdout)
+
+
+@pytest.fixture(scope="module")
+def described() -> dict:
+    return run(SCRIPT, TF_VAR_password="secret", TF_CPP_MIN_LOG_LEVEL="0", MLFLOW_TRACKING_TOKEN="secret")
+
+
+@pytest.mark.slow
+class TestDescribe:
+    def test_versions_processor_and_host_are_tags(self, described):
+        from importlib.metadata import version
+
+        tags = described["tags"]
+        assert tags["env.tensorflow"] == version("tensorflow")
+        assert tags["env.keras"] == version("keras")
+        assert tags["env.numpy"] == version("numpy")
+        assert tags["env.python"] == sys.version.split()[0]
+        assert int(tags["env.cpu_count"]) >= 1
+        assert tags["env.cpu_model"]
+        assert tags["env.host"]
+        assert all(isinstance(value, str) and value for value in tags.values())
+
+    def test_a_process_that_sees_no_gpu_has_no_gpu_tags(self, described):
+        assert not {"env.gpu_model", "env.gpu_ids", "env.driver"} & described["tags"].keys()
+        assert described["full"]["gpus"] == []
+
+    def test_full_is_json_with_build_devices_and_packages(self, described):
+        full = described["full"]
+        assert full["tags"] == described["tags"]
+        assert full["tensorflow"]["build"]["is_cuda_build"] in (True, False)
+        assert full["tensorflow"]["logical_devices"] == ["/device:CPU:0"]
+        assert full["packages"]["mlflow"]
+        assert full["cpu"]["usable"] <= full["cpu"]["of_host"]
+
+    def test_no_secret_is_recorded(self, described):
+        assert described["full"]["variables"]["TF_CPP_MIN_LOG_LEVEL"] == "0"
+        assert "secret" not in json.dumps(described["full"])
+
+    def test_it_takes_little_time(self, described):
+        assert described["seconds"] < 0.15
+        assert described["full_seconds"] < 1.0
+
+    def test_devices_are_mapped_to_what_was_chosen(self, described):
+        """D8: CUDA_VISIBLE_DEVICES=6,5 appears to TensorFlow as GPU:0 and GPU:1."""
+        tags = described["with_gpus"]
+        assert tags["env.gpu_ids"] == "GPU:0 = physical 6 (GPU-u6)\nGPU:1 = physical 5 (GPU-u5)"
+        assert tags["env.gpu_model"] == "NVIDIA H100"
+        assert tags["env.driver"] == "555.42"
