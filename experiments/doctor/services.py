@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from experiments import capacity, serve, stack
+from experiments import capacity, components, stack
 from experiments.doctor.finding import Finding, ok, problem, warning
 from experiments.engines.base import EngineError
 from experiments.settings import CHECKOUT, ExperimentDeletedError, Settings
@@ -199,7 +199,7 @@ def is_this_machine(address: str) -> bool:
 
 def ports(settings: Settings) -> Iterator[Finding]:
     """Whether `make run` could listen on its ports, or already does."""
-    wanted = serve.plan(settings, os.environ, settings.home, "").ports
+    wanted = components.plan(settings, os.environ, settings.home, "").ports
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     own |= {found.process.pid for found in stack.marked(settings.home)}
     yield from port_findings(wanted, listeners(), own)
@@ -215,7 +215,7 @@ def listeners() -> dict[int, int | None]:
 
 
 def port_findings(
-    wanted: Sequence[serve.Port], listening: dict[int, int | None], own: Collection[int]
+    wanted: Sequence[components.Port], listening: dict[int, int | None], own: Collection[int]
 ) -> Iterator[Finding]:
     """Judges the ports.
 
@@ -232,7 +232,7 @@ def port_findings(
             yield problem(PORTS_AREA, both, "give each a port of its own")
             continue
         seen[port.number] = port.variable
-        taken = serve.taken_ports([port])
+        taken = components.taken_ports([port])
         if not taken:
             yield ok(PORTS_AREA, f"{title} is free")
         elif listening.get(port.number) in own:
