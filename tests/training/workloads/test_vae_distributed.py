@@ -1,5 +1,7 @@
 """A model with its own train_step, noise and batch normalization: the same losses on every strategy."""
 
+import typing
+
 import pytest
 
 from tests.support.training_run import Outcome, train
@@ -7,16 +9,13 @@ from tests.support.training_run import Outcome, train
 LOSSES = ("loss", "reconstruction_loss", "kl_loss")
 
 
-def run(replicas: int, **fields: object) -> Outcome:
+def run(**fields: typing.Any) -> Outcome:
     # 37 validation examples in batches of 16: two whole ones and five left over, for up to four replicas.
     return train(
         workload="vae",
         dataset_options={"examples": 120, "validation_examples": 37, "shape": "12x8x3"},
         global_batch_size=16,
         epochs=2,
-        strategy="mirrored" if replicas > 1 else "one_device",
-        replicas=replicas,
-        logical_devices=replicas if replicas > 1 else 0,
         log_device_placement=False,
         seed=5,
         **fields,
@@ -24,10 +23,18 @@ def run(replicas: int, **fields: object) -> Outcome:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("replicas", [2, 4])
-def test_replicas_have_the_losses_of_one_device(replicas: int) -> None:
-    one, many = run(1), run(replicas)
-    assert many.end() == one.end()
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"strategy": "mirrored", "replicas": 2, "logical_devices": 2},
+        {"strategy": "mirrored", "replicas": 4, "logical_devices": 4},
+        {"strategy": "multi_worker_mirrored", "workers": 2},
+    ],
+    ids=["2 replicas", "4 replicas", "2 workers"],
+)
+def test_losses_are_those_of_one_device(fields: dict[str, typing.Any]) -> None:
+    one, many = run(), run(**fields)
+    assert many.end() == one.end() == ("FINISHED", "")
     for prefix in ("", "val_"):
         for name in LOSSES:
             values = many.metric(prefix + name)
