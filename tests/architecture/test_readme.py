@@ -1,4 +1,4 @@
-"""The README names what there is and nothing that is not: a new page, setting or command fails here until it is told."""
+"""The README names what there is and nothing else: a new page, setting or command fails here until it is told."""
 
 import re
 from collections.abc import Iterable
