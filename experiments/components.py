@@ -5,6 +5,7 @@ import errno
 import http.client
 import shlex
 import socket
+import typing
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +15,10 @@ import psutil
 from experiments.settings import Settings
 from experiments.stack import CONTROLLER, MARK, MLFLOW, PAGE, RAY
 
-# Ray's raylet gives its agents 15 s to start, and dies when they need longer, as on a busy machine (ray-project/ray
-# issue 65983; the limit cannot be set).
-RAY_STARTS = 3
+# A component that fails is started again, so that its failure does not end everybody's runs. Ray needs it at its start
+# already: its raylet gives its agents 15 s, and dies when they need longer, as on a busy machine (ray-project/ray issue
+# 65983; the limit cannot be set).
+STARTS = 3
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WILDCARD = ("0.0.0.0", "::")
@@ -40,9 +42,9 @@ class Component:
         health: an address that answers 200 when it is ready; empty for none.
         token: what to show there.
         says: what its answer must contain.
-        starts: how often it is started at most; a component that ends for good ends everything.
         after: an address that must answer before it is started; empty for none.
-        advertises: prints on stdout how to use it by itself, which goes to a file, as it is not how to use it here.
+        hidden: what of its output goes to its log file only: "" for none, "stdout" (how to use it by itself, which is
+            not how to use it here), or "all".
     """
 
     name: str
@@ -51,9 +53,8 @@ class Component:
     health: str = ""
     token: str = ""
     says: str = ""
-    starts: int = 1
     after: str = ""
-    advertises: bool = False
+    hidden: typing.Literal["", "stdout", "all"] = ""
 
     @property
     def is_ready(self) -> bool:
@@ -65,17 +66,17 @@ class Component:
 
         Args:
             python: the interpreter.
-            log: where its stdout goes if it advertises.
+            log: its log file.
         """
         command = shlex.join(self.command)
-        if self.starts == 1:
-            command = f"exec {command}"
-        else:
-            notice = shlex.join(["echo", f"{self.name} ended; starting it again"])
-            command = " || ".join([command] + [f"{{ {notice} >&2; {command}; }}"] * (self.starts - 1))
         if self.after:
             command = f"{shlex.join([python, '-m', 'experiments.serve', '--wait-for', self.after])} && {command}"
-        return f"{{ {command}; }} > {shlex.quote(str(log))}" if self.advertises else command
+        notice = "failed, and is started again" + (f". Its log file is {log}" if self.hidden else "")
+        tries = " || ".join(
+            [f"{{ {command}; }}"] + [f"{{ echo {shlex.quote(notice)} >&3; {command}; }}"] * (STARTS - 1)
+        )
+        redirection = {"": "", "stdout": f"> {shlex.quote(str(log))}", "all": f"> {shlex.quote(str(log))} 2>&1"}
+        return f"{{ {tries}; }} 3>&2 {redirection[self.hidden]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,8 +167,7 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
                 f"{dashboard}/api/v0/nodes?limit=1&timeout=5&filter_keys=state&filter_predicates=%3D&filter_values=ALIVE",
                 token,
                 says='"ALIVE"',
-                starts=RAY_STARTS,
-                advertises=True,
+                hidden="all",
             )
         )
     components.append(Component(CONTROLLER, [python, "-m", "experiments.controller"], after=store))
@@ -182,7 +182,7 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
             ],
             (Port(settings.host, settings.port, "the page", "SPEEDUP_LAB_PORT"),),
             f"http://{reachable(settings.host)}:{settings.port}/_stcore/health",
-            advertises=True,
+            hidden="stdout",
         )
     )
     return Plan(tuple(components), environment)

@@ -141,7 +141,10 @@ def serve(settings: Settings, environ: Mapping[str, str]) -> int:
             )
         stack.loop()
     if stack.failure:
-        say(f"Everything was ended because a component stopped by itself: {stack.failure}. Its last lines are above.")
+        say(
+            f"Everything was ended because a component failed time and again: {stack.failure}. "
+            f"What it said is above or in {settings.home / 'logs'}."
+        )
         return 1
     say("Everything has ended. The data stay.")
     return 0

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -127,7 +128,7 @@ def test_a_host_that_is_not_this_machine_is_named() -> None:
 def test_the_shell_gets_odd_paths_quoted(tmp_path: Path) -> None:
     odd = tmp_path / "it's; a $(touch pwned) folder"
     odd.mkdir()
-    component = components.Component("page", ["echo", str(odd)], advertises=True)
+    component = components.Component("page", ["echo", str(odd)], hidden="stdout")
     result = subprocess.run(
         component.shell_command(sys.executable, odd / "page.log"), shell=True, cwd=tmp_path, check=True
     )
@@ -136,13 +137,41 @@ def test_the_shell_gets_odd_paths_quoted(tmp_path: Path) -> None:
     assert not (tmp_path / "pwned").exists()
 
 
-def test_a_component_that_may_start_thrice_does_so_and_no_more(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    component = components.Component("ray", ["sh", "-c", f"echo tried >> {shlex.quote(str(log))}; exit 3"], starts=3)
-    result = subprocess.run(component.shell_command(sys.executable, log), shell=True, capture_output=True, text=True)
+def test_a_component_that_fails_is_started_again_and_not_for_ever(tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    component = components.Component("controller", ["sh", "-c", f"echo tried >> {shlex.quote(str(tries))}; exit 3"])
+    command = component.shell_command(sys.executable, tmp_path / "log")
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert result.returncode == 3
-    assert log.read_text().splitlines() == ["tried"] * 3
-    assert result.stderr.splitlines() == ["ray ended; starting it again"] * 2
+    assert tries.read_text().splitlines() == ["tried"] * components.STARTS
+    assert result.stderr.splitlines() == ["failed, and is started again"] * (components.STARTS - 1)
+
+
+def test_a_component_that_was_asked_to_end_is_not_started_again(tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    component = components.Component("controller", ["sh", "-c", f"echo tried >> {shlex.quote(str(tries))}; exit 0"])
+    command = component.shell_command(sys.executable, tmp_path / "log")
+    assert subprocess.run(command, shell=True, check=False).returncode == 0
+    assert tries.read_text() == "tried\n"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "shown", "logged"), [("", "out err", ""), ("stdout", "err", "out"), ("all", "", "out err")]
+)
+def test_what_is_hidden_is_in_the_log_file(
+    hidden: Literal["", "stdout", "all"], shown: str, logged: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "ray.log"
+    component = components.Component("ray", ["sh", "-c", "echo out; echo err >&2; exit 1"], hidden=hidden)
+    command = component.shell_command(sys.executable, log)
+    result = subprocess.run(
+        command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    notice = "failed, and is started again" + (f". Its log file is {log}" if hidden else "")
+    said = [line for line in result.stdout.splitlines() if line != notice]
+    assert result.stdout.splitlines().count(notice) == components.STARTS - 1
+    assert said == shown.split() * components.STARTS
+    assert (log.read_text() if log.exists() else "").split() == logged.split() * components.STARTS
 
 
 @pytest.mark.parametrize(
