@@ -1,4 +1,4 @@
-"""What every test gets: a data folder of its own, no server of the developer's, and GPU tests that skip by themselves."""
+"""What every test gets: its own data folder, none of the developer's servers, and GPU tests that skip by themselves."""
 
 import atexit
 import os
