@@ -1,0 +1,264 @@
+"""`make run`, the command itself: it starts, says one line, keeps data over a restart, and leaves nothing behind."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+import typing
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+READY = re.compile(r"Speedup Lab is ready: (http://127\.0\.0\.1:\d+)")
+READY_S = 400.0  # Ray may need a second start on a busy machine
+MARK = "SPEEDUP_LAB_E2E"  # this test's own mark: what it finds does not depend on the code that it tests
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+class Lab:
+    """One data folder and its ports, on which `make run` can be started time and again."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.home, self.user_home, self.tmp = folder / "lab", folder / "user", folder / "tmp"
+        for made in (self.home, self.user_home, self.tmp):
+            made.mkdir()
+        self.page, self.mlflow, self.ray, self.dashboard = free_ports(4)
+        self.mark = uuid.uuid4().hex
+        self.output = folder / "output"
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MAKE", "MFLAGS"))},
+            "SPEEDUP_LAB_HOME": str(self.home),
+            "SPEEDUP_LAB_PORT": str(self.page),
+            "SPEEDUP_LAB_MLFLOW_PORT": str(self.mlflow),
+            "SPEEDUP_LAB_RAY_PORT": str(self.ray),
+            "SPEEDUP_LAB_RAY_DASHBOARD_PORT": str(self.dashboard),
+            "HOME": str(self.user_home),
+            "TMPDIR": str(self.tmp),
+            MARK: self.mark,
+        }
+        self.seen: set[psutil.Process] = set()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Starts it in a session of its own, like a terminal's foreground group."""
+        with open(self.output, "wb") as output:
+            return subprocess.Popen(
+                ["make", "run"],
+                cwd=CHECKOUT,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def until(self, process: subprocess.Popen[bytes], done: Callable[[], object], seconds: float) -> None:
+        """Waits, and remembers every process that comes up meanwhile."""
+        deadline = time.monotonic() + seconds
+        while not done():
+            assert process.poll() is None, f"make run ended with {process.returncode}:\n{self.said()}"
+            assert time.monotonic() < deadline, self.said()
+            self.look()
+            time.sleep(0.5)
+        self.look()
+
+    def said(self) -> str:
+        """What it printed so far."""
+        return self.output.read_text(errors="replace")
+
+    def look(self) -> set[psutil.Process]:
+        """The live processes that it started, by their environment or by descent from one that was seen before."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError):
+                if f"{MARK}={self.mark}".encode() in Path(f"/proc/{process.pid}/environ").read_bytes():
+                    self.seen.add(process)
+        for process in list(self.seen):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.seen.update(process.children(recursive=True))
+        return {process for process in self.seen if self._lives(process)}
+
+    @staticmethod
+    def _lives(process: psutil.Process) -> bool:
+        try:
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def stop(self, process: subprocess.Popen[bytes], number: signal.Signals) -> set[psutil.Process]:
+        """Sends a signal as a terminal or a service manager would. Returns what is left when make has ended."""
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        process.wait(timeout=90)
+        return self.look()
+
+
+@contextlib.contextmanager
+def _lab(folder: Path) -> Iterator[Lab]:
+    made = Lab(folder)
+    yield made
+    for process in made.look():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """In a folder whose path is too long for Ray's sockets."""
+    with _lab(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def short_lab() -> Iterator[Lab]:
+    """In a folder whose path is short enough."""
+    with tempfile.TemporaryDirectory(prefix="e2e-", dir="/tmp") as folder, _lab(Path(folder)) as made:
+        yield made
+
+
+def get(address: str, token: str = "", host: str = "") -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if host:
+        headers["Host"] = host
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def command(lab: Lab, *arguments: str) -> str:
+    """The command line in another terminal, which needs no more than the data folder's name."""
+    result = subprocess.run(
+        [CHECKOUT / ".venv" / "bin" / "python", "-m", "experiments", *arguments],
+        cwd=CHECKOUT,
+        env=lab.environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_it_starts_ends_with_nothing_left_and_starts_again_with_its_data(lab: Lab) -> None:
+    process = lab.start()
+    lab.until(process, lambda: READY.search(lab.said()), READY_S)
+
+    # One line with the address, and everything behind it answers.
+    assert READY.findall(lab.said()) == [f"http://127.0.0.1:{lab.page}"]
+    assert get(f"http://127.0.0.1:{lab.page}/_stcore/health") == (200, "ok")
+    assert get(f"http://127.0.0.1:{lab.mlflow}/health") == (200, "OK")
+    ray = f"http://127.0.0.1:{lab.dashboard}/api/jobs/"
+    token = (lab.home / "ray-token").read_text()
+    assert get(ray, token)[0] == 200
+
+    # Nobody without the token gets Ray to do anything, and nobody from outside reaches the page or MLflow.
+    assert get(ray)[0] == 401
+    assert get(ray, "guessed")[0] in (401, 403)
+    assert stat.S_IMODE((lab.home / "ray-token").stat().st_mode) == 0o600
+    listening = {
+        connection.laddr.port: connection.laddr.ip
+        for process in lab.look()
+        for connection in connections(process)
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert {listening[port] for port in (lab.page, lab.mlflow, lab.dashboard)} == {"127.0.0.1"}
+    # Case E18: a page of another site that points its name here gets nothing from MLflow.
+    assert (
+        get(f"http://127.0.0.1:{lab.mlflow}/api/2.0/mlflow/experiments/search?max_results=1", host="evil.example")[0]
+        == 403
+    )
+
+    # A second one finds the data folder in use.
+    second = subprocess.run(["make", "run"], cwd=CHECKOUT, env=lab.environ, capture_output=True, text=True, timeout=120)
+    assert second.returncode == 2
+    assert f"SPEEDUP_LAB_HOME={lab.home} is in use by another `make run`" in second.stderr
+
+    # A run that trains for long ...
+    run = json.loads(
+        command(
+            lab,
+            *("submit", "--json", "--set", "dataset=synthetic", "--set", "epochs=100000"),
+            *("--set", "dataset_options.examples=64", "--set", "dataset_options.validation_examples=64"),
+        )
+    )["run_id"]
+    journal = lab.home / "runs" / run / "worker-0" / "journal.jsonl"
+    lab.until(process, lambda: journal.exists() and "throughput" in journal.read_text(), 240)
+    assert any("training.worker.process" in " ".join(each.cmdline()) for each in lab.look())
+
+    # ... ends with all the rest on Ctrl-C, in order: MLflow heard of it.
+    left = lab.stop(process, signal.SIGINT)
+    assert left == set(), lab.said()
+    assert "Everything has ended. The data stay." in lab.said()
+    assert len(lab.seen) > 15  # the look-out for leftovers did see what there was
+    for port in (lab.page, lab.mlflow, lab.ray, lab.dashboard):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    record = json.loads(command(lab, "show", "--json", run))
+    assert record["status"] == "KILLED"
+    assert record["metrics"]["loss"] is not None
+
+    # A second start has the run; SIGTERM to make, as a service manager sends it, ends it all too.
+    process = lab.start()
+    lab.until(process, lambda: READY.search(lab.said()), READY_S)
+    status, body = get(f"http://127.0.0.1:{lab.mlflow}/api/2.0/mlflow/runs/get?run_id={run}")
+    assert status == 200
+    assert json.loads(body)["run"]["info"]["status"] == "KILLED"
+    assert (lab.home / "ray-token").read_text() == token
+    assert lab.stop(process, signal.SIGTERM) == set(), lab.said()
+
+    # Nothing was written outside the data folder, but for Keras's own folder.
+    assert list(lab.tmp.iterdir()) == []
+    assert {path.name for path in lab.user_home.iterdir()} <= {".keras"}
+
+
+def connections(process: psutil.Process) -> list[typing.Any]:
+    try:
+        return process.net_connections(kind="tcp")
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_what_a_killed_one_left_is_ended_by_the_next(short_lab: Lab) -> None:
+    lab = short_lab
+    process = lab.start()
+    lab.until(process, lambda: READY.search(lab.said()), READY_S)
+    # The launcher and make die without a word; their group is all that is not a component.
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    orphans = lab.look()
+    assert len(orphans) > 5
+
+    # The ports are still taken by them, and so the next start must end them before it looks at the ports.
+    process = lab.start()
+    lab.until(process, lambda: READY.search(lab.said()), READY_S)
+    assert "that an earlier `make run` left when it was killed" in lab.said()
+    assert orphans & lab.look() == set()
+    assert lab.stop(process, signal.SIGINT) == set(), lab.said()
