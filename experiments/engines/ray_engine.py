@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shlex
 import socket
 import typing
@@ -31,6 +32,7 @@ from training.run_folder import Launch
 from training.spec import RunSpec
 
 _PREFIX = "ray:"
+_RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _CONNECT_S = 5.0
 _ANSWER_S = 20.0  # the head itself waits 10 s for its job agent before it says that there is none
 _NO_AGENT = ("No available agent", "Failed to get head node agent", "Agent info not found")
@@ -93,11 +95,11 @@ class RayEngine:
 
     def state(self, handle: str) -> EngineState:
         """How it stands with a job. Jobs live in the head's memory: a restarted head answers UNKNOWN."""
-        if not handle.startswith(_PREFIX):
+        if not (submission := _submission(handle)):
             return EngineState(EngineStatus.UNKNOWN)
         with self._asking():
             try:
-                info = self._client().get_job_info(handle.removeprefix(_PREFIX))
+                info = self._client().get_job_info(submission)
             except RuntimeError as error:
                 if "status code 404" in str(error):
                     return EngineState(EngineStatus.UNKNOWN)
@@ -116,11 +118,11 @@ class RayEngine:
 
     def stop(self, handle: str) -> None:
         """SIGTERM to the job's processes now; Ray sends SIGKILL STOP_WAIT_S later."""
-        if not handle.startswith(_PREFIX):
+        if not (submission := _submission(handle)):
             return
         with self._asking():
             try:
-                self._client().stop_job(handle.removeprefix(_PREFIX))
+                self._client().stop_job(submission)
             except RuntimeError as error:
                 if "status code 404" not in str(error):
                     raise
@@ -191,6 +193,12 @@ class RayEngine:
             if "status code 5" in message:
                 raise EngineUnavailableError(f"Ray at {self._address} failed ({_first_line(error)})") from None
             raise EngineError(f"Ray at {self._address} refused: {_first_line(error)}") from None
+
+
+def _submission(handle: str) -> str:
+    """Ray's id of a job; empty for a handle that is none of ours. It becomes a part of a URL's path."""
+    submission = handle.removeprefix(_PREFIX)
+    return submission if handle.startswith(_PREFIX) and _RUN_ID.fullmatch(submission) else ""
 
 
 def _check_port(address: str) -> None:

@@ -58,6 +58,7 @@ class RayGang:
         self._command = command
         self._thread: threading.Thread | None = None
         self._error = ""
+        self._lost: set[int] = set()
         self._ended = False
 
     @property
@@ -86,6 +87,8 @@ class RayGang:
     def poll(self) -> Sequence[int | None]:
         """One exit code per worker; -9 for one that Ray lost, whatever became of it.
 
+        Those that Ray ends because it lost another are not told apart from the living before `end`.
+
         Raises:
             RayGangError: Ray ended before it had started any worker.
         """
@@ -94,7 +97,10 @@ class RayGang:
         if ended and not any(told) and not self._ended:
             raise RayGangError(f"Ray started no worker: {self._error or 'it gives no reason'}")
         codes = [worker.exit_code if worker else None for worker in told]
-        return [-signal.SIGKILL if code is None and ended else code for code in codes]
+        lost = range(self.size) if self._ended or not self._lost else self._lost
+        return [
+            -signal.SIGKILL if ended and code is None and index in lost else code for index, code in enumerate(codes)
+        ]
 
     def pids(self) -> Sequence[int]:
         """The training processes on this host, as long as their actors have not seen them end."""
@@ -156,6 +162,7 @@ class RayGang:
         except Exception as error:
             if not self._ended:  # else it is the shutdown that it stumbles over
                 self._error = " ".join(str(error).split())[-1000:]
+                self._lost = set(getattr(error, "worker_failures", {}))
                 log.warning("Ray Train failed: %s", self._error)
 
 

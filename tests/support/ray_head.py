@@ -21,6 +21,7 @@ from experiments.engines.ray_engine import RayEngine
 from experiments.settings import Settings
 
 _MARK = "SPEEDUP_LAB_TEST_RAY"
+_TOKEN = secrets.token_hex(32)  # one for all heads of a process: Ray's client reads it only once
 _READY_S = 120.0
 START_ATTEMPTS = 3
 
@@ -31,7 +32,6 @@ class RayHead:
     def __init__(self, cpus: int = 2) -> None:
         self._cpus = cpus
         self.port, self.dashboard_port, self._agent_port, self._client_port = _free_ports(4)
-        self._token = secrets.token_hex(32)
         self._folder = Path()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -43,7 +43,7 @@ class RayHead:
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs that talks to it."""
-        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0"}
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
 
     def settings(self, home: Path) -> Settings:
         """Settings with this head."""

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -15,10 +15,18 @@ from tests.support.ray_head import RayHead, running_ray_head
 
 
 @pytest.fixture(scope="session")
-def ray_head() -> Iterator[RayHead]:
-    """One head of two CPUs for all tests of a session that do not harm it."""
+def _session_head() -> Iterator[RayHead]:
     with running_ray_head() as head:
         yield head
+
+
+@pytest.fixture
+def ray_head(_session_head: RayHead, monkeypatch: pytest.MonkeyPatch) -> RayHead:
+    """A head of two CPUs, one for all tests of a session that do not harm it."""
+    # The environment that let this process in is put back after each test.
+    for name, value in _session_head.environment.items():
+        monkeypatch.setenv(name, value)
+    return _session_head
 
 
 MakeEngine = Callable[[SupervisorCommand | None], Engine]
@@ -75,3 +83,11 @@ def is_alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def assert_gone(pids: Iterable[int], seconds: float = 10.0) -> None:
+    """Waits until no process of these is left."""
+    deadline = time.monotonic() + seconds
+    while living := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < deadline, f"still alive: {living}"
+        time.sleep(0.02)

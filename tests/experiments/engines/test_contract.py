@@ -11,7 +11,7 @@ import pytest
 from experiments.capacity import Request
 from experiments.engines import inline, ray_engine
 from experiments.engines.base import EngineStatus
-from tests.experiments.engines.conftest import is_alive, python, wait_for_end, wait_for_text
+from tests.experiments.engines.conftest import assert_gone, python, wait_for_end, wait_for_text
 from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 
@@ -64,7 +64,7 @@ def test_stop_asks_the_supervisor_and_nothing_is_left(make_engine, new_launch):
     assert wait_for_end(engine, handle).status is EngineStatus.STOPPED
     assert time.monotonic() - began < 10
     assert Path(launch.folder, "asked").exists()
-    assert not is_alive(pid)
+    assert_gone([pid])
     engine.stop(handle)
     assert engine.state(handle).status is EngineStatus.STOPPED
 
@@ -78,7 +78,7 @@ def test_stop_kills_a_supervisor_that_does_not_listen(make_engine, new_launch, m
     pid = int(wait_for_text(Path(launch.folder, "pid")))
     engine.stop(handle)
     assert wait_for_end(engine, handle).status is EngineStatus.STOPPED
-    assert not is_alive(pid)
+    assert_gone([pid])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_another_engine_knows_a_supervisor_by_its_handle(make_engine, new_launch
     later.stop(handle)
     later.stop(handle)
     wait_for_end(later, handle)
-    assert not is_alive(pid)
+    assert_gone([pid])
 
 
 def test_environment_of_a_cpu_run(make_engine, new_launch, monkeypatch):
