@@ -71,7 +71,8 @@ def _log_stager(folder: RunFolder, index: int, files: WorkerFolder) -> typing.Ca
         unfinished = target.with_name(f".{target.name}")
         left_out = 0
         with open(unfinished, "wb") as output:
-            for stream in (files.stdout, files.stderr):
+            # The epochs are on stdout: last, so that the end of the log is the end of the training.
+            for stream in (files.stderr, files.stdout):
                 if stream.exists():
                     kept = _Kept(output.write)
                     for line in without_placement(stream):

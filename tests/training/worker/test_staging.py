@@ -38,7 +38,7 @@ def test_everything_a_run_leaves(folder_of):
     assert staging.stage(folder) == []
     expected = ["environment.json", "logs/worker-0.log", "placement/placement.log.gz", "placement/placement.parquet"]
     assert files(folder) == expected
-    assert (folder.staging / "logs/worker-0.log").read_text() == "said\nbefore\nafter\n"
+    assert (folder.staging / "logs/worker-0.log").read_text() == "before\nafter\nsaid\n"
     table = pd.read_parquet(folder.staging / "placement/placement.parquet")
     assert list(table.columns) == list(PLACEMENT_COLUMNS)
     assert dict(zip(table["op_type"], table["count"], strict=True)) == {"AddV2": 2, "MatMul": 1}
