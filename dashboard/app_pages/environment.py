@@ -13,5 +13,4 @@ with note.guarded():
     findings.show_capacity(data.machines())
 with note.guarded():
     findings.show(data.findings())
-with note.guarded():
     findings.show_datasets(data.datasets())

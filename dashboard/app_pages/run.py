@@ -19,8 +19,8 @@ def _missing(run_id: str) -> None:
     else:
         title, text = "No run chosen", "Choose one on the Runs page, or start one on the Launch page."
     st.title("Run", anchor=False)
-    note.empty(title, text, ":material/search_off:" if run_id else ":material/list:")
-    st.page_link("app_pages/runs.py", label="All runs", icon=":material/list:")
+    icon = ":material/search_off:" if run_id else ":material/list:"
+    note.empty(title, text, icon, "app_pages/runs.py", "All runs")
 
 
 def _live_page(run_id: str, was_live: bool) -> None:
@@ -44,7 +44,7 @@ def _live_page(run_id: str, was_live: bool) -> None:
         run_live.show_state(run)
         run_live.show_progress(run)
         history = data.history(run_id)
-        run_live.show_curves(history)
+        run_live.show_curves(history, is_live)
         times, devices, spec, environment, log = st.tabs(TABS, key="run_tab", on_change="rerun", bind="query-params")
         # Only the open tab reads and draws: the others would cost every redraw their share.
         if times.open:

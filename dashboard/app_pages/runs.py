@@ -40,8 +40,9 @@ def _empty() -> None:
         "No run yet",
         "Describe one on the Launch page and press Start, or type `python -m experiments run` in a terminal.",
         ":material/rocket_launch:",
+        "app_pages/launch.py",
+        "Launch a run",
     )
-    st.page_link("app_pages/launch.py", label="Launch a run", icon=":material/rocket_launch:")
 
 
 def _live_table(was_live: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from dashboard.components.text import code_span, count
+from dashboard.components.text import count
 from experiments.capacity import Capacity
 from training import catalog
 from training.datasets.availability import Availability
@@ -14,6 +14,7 @@ from training.datasets.availability import Availability
 if typing.TYPE_CHECKING:
     from experiments.doctor import Finding
 
+_DATASETS = "Data sets"  # the doctor's area
 _LEVELS = {
     "problem": ("Problem", ":red[:material/error:]"),
     "warning": ("Warning", ":orange[:material/warning:]"),
@@ -41,31 +42,47 @@ def headline(found: Sequence["Finding"]) -> str:
 
 
 def show(found: Sequence["Finding"]) -> None:
-    """Draws the findings, grouped."""
+    """Draws the findings, grouped; what is to be mended over the full width, the rest side by side."""
     st.subheader(headline(found), anchor=False)
-    for area, members in by_area(found).items():
-        with st.container(border=True, gap="small"):
-            st.markdown("**" + area.replace("_", " ").capitalize() + "**")
-            for finding in members:
-                _show_one(finding)
+    # The data sets that are here stand in a table of their own.
+    listed = [one for one in found if one.area != _DATASETS or _is_to_mend(one)]
+    areas = by_area(listed)
+    calm = [area for area, members in areas.items() if not any(map(_is_to_mend, members))]
+    for area, members in areas.items():
+        if area not in calm:
+            _show_area(area, members)
+    columns = st.columns(2)
+    for place, area in enumerate(calm):
+        with columns[place % 2]:
+            _show_area(area, areas[area])
 
 
-def _show_one(finding: "Finding") -> None:
+def _is_to_mend(finding: "Finding") -> bool:
+    return str(finding.level) != "ok"
+
+
+def _show_area(area: str, members: Sequence["Finding"]) -> None:
+    with st.container(border=True, gap="xsmall"):
+        st.markdown(f"**{area}**")
+        for place, finding in enumerate(members):
+            _show_one(finding, f"finding_detail_{area}_{place}")
+
+
+def _show_one(finding: "Finding", key: str) -> None:
     word, icon = _LEVELS[str(finding.level)]
     with st.container(horizontal=True, gap="small", wrap=False):
         st.markdown(icon, width="content")
-        with st.container(gap="xxsmall"):
-            st.text(finding.title if word == "Fine" else f"{word}: {finding.title}")
-            if finding.detail:
-                st.caption(_quoted(finding.detail))
+        with st.container(gap=None):
+            st.text(f"{word}: {finding.title}" if _is_to_mend(finding) else _sentence(finding.title))
             if finding.remedy:
-                with st.container(horizontal=True, gap="xsmall", wrap=False):
-                    st.markdown(":material/build:", width="content")
-                    st.text(f"To mend it: {finding.remedy}", width="stretch")
+                st.text(f"To mend it: {finding.remedy}")
+            if finding.detail:
+                with st.container(key=key):
+                    st.text(finding.detail)
 
 
-def _quoted(detail: str) -> str:
-    return "  \n".join(code_span(line) for line in detail.splitlines()[:12])
+def _sentence(title: str) -> str:
+    return title[:1].upper() + title[1:]
 
 
 def show_capacity(machines: Capacity) -> None:

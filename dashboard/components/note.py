@@ -27,18 +27,35 @@ def problem(found: Problem, named: str = "") -> None:
         found: the problem.
         named: the field's label, where the line does not stand beside the field.
     """
-    value = repr(found.value)
+    line(found.severity, sentence(found, named))
+
+
+def sentence(found: Problem, named: str = "") -> str:
+    """The problem as one sentence. A warning beside its field needs no number: the field shows it."""
+    value = found.value if isinstance(found.value, str) else repr(found.value)
     shown = value if len(value) <= 60 else value[:57] + "..."
-    subject = f"{named} {shown}" if named else shown
-    line(found.severity, f"{_WORDS[found.severity]}: {subject} {found.message} – {found.remedy}.")
+    if found.severity is Severity.WARNING and not isinstance(found.value, str):
+        shown = ""
+    words = [f"{_WORDS[found.severity]}:", named, shown, found.message, "–", f"{found.remedy}."]
+    return " ".join(word for word in words if word)
 
 
-def empty(title: str, text: str, icon: str) -> None:
-    """What stands where nothing is yet: a calm panel that says what to do. `title` and `text` are our own words."""
+def empty(title: str, text: str, icon: str, page: str = "", link: str = "") -> None:
+    """What stands where nothing is yet: a calm panel that says what to do, and leads there.
+
+    Args:
+        title: our own words.
+        text: our own words, as Markdown.
+        icon: a Material icon.
+        page: the file of the page to go to; none if empty.
+        link: what to call it.
+    """
     with st.container(border=True, horizontal_alignment="center", gap="xsmall"):
         st.markdown(f"### {icon}", width="content")
         st.markdown(f"**{title}**", width="content")
         st.markdown(text, width="content")
+        if page:
+            st.page_link(page, label=link, icon=":material/arrow_forward:")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import data
+from dashboard.components import status
 from dashboard.components.spec_values import command
 from dashboard.components.text import count, duration, number, percent, safe_file_name
 from dashboard.figures import placement as placement_figures
@@ -22,7 +23,8 @@ def show_times(run: Row, history: pd.DataFrame) -> None:
     """Phases, epochs and windows."""
     phases = timing.phase_table(history)
     if phases.empty:
-        st.caption("Times appear here once the process has started.")
+        live = status.is_live(run["status"])
+        st.caption("Times appear here once the process has started." if live else "No times were recorded.")
         return
     st.plotly_chart(timing.phase_figure(phases), key="run_phases", config=theme.CONFIG, alt=timing.phase_title(phases))
     steady = data.steady(run)

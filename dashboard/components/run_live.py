@@ -81,7 +81,7 @@ def show_progress(run: Row) -> None:
     """Phase, epochs, time left, and the figures that people look for first."""
     live = status.is_live(run["status"])
     epochs = int(run["epochs"] or 0)
-    if live:
+    if run["status"] == RunStatus.RUNNING:
         st.progress(_share(run["progress"]), text=progress_text(run))
     columns = st.columns(5)
     columns[0].metric("Epochs done", f"{int(run['epoch'])} of {epochs}" if epochs else f"{int(run['epoch'])}")
@@ -99,9 +99,7 @@ def show_progress(run: Row) -> None:
 
 
 def progress_text(run: Row) -> str:
-    """Where a live run stands, in a sentence without anything typed by a person."""
-    if run["status"] == RunStatus.SCHEDULED:
-        return "Waiting to start"
+    """Where a running run stands, in a sentence without anything typed by a person."""
     phase = run["phase"] if run["phase"] in list(Phase) else Phase.STARTING
     text = str(phase)[:1].upper() + str(phase)[1:]
     if phase in (Phase.TRAINING, Phase.VALIDATING) and run["epochs"]:
@@ -113,11 +111,11 @@ def progress_text(run: Row) -> str:
     return f"{text} · {duration(left)} left" if left is not None and math.isfinite(left) else text
 
 
-def show_curves(history: pd.DataFrame) -> None:
+def show_curves(history: pd.DataFrame, is_live: bool) -> None:
     """Loss and accuracy by epoch, training and validation."""
     drawn = [metric for metric in (Metric.LOSS, Metric.ACCURACY) if _has(history, metric)]
     if not drawn:
-        st.caption("Curves appear here after the first epoch.")
+        st.caption("Curves appear here after the first epoch." if is_live else "It ended before its first epoch did.")
         return
     log_scale = st.toggle("Logarithmic loss", key="run_log_scale")
     for column, metric in zip(st.columns(2), drawn, strict=False):

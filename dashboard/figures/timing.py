@@ -95,24 +95,24 @@ _PHASE_COLORS = {
 def phase_figure(table: pd.DataFrame) -> go.Figure:
     """Draws a `phase_table` as one bar; warm-up is hatched, so that it differs in more than colour."""
     figure = go.Figure()
-    for row in table.itertuples():
-        hatched = row.phase == "training, first epoch (warm-up)"
+    for phase, seconds, share in zip(table["phase"], table["seconds"], table["share"], strict=True):
+        hatched = phase == "training, first epoch (warm-up)"
         figure.add_bar(
             y=[""],
-            x=[row.seconds],
+            x=[seconds],
             orientation="h",
-            name=row.phase,
+            name=phase,
             marker={
-                "color": _PHASE_COLORS[row.phase],
+                "color": _PHASE_COLORS[phase],
                 "pattern": theme.pattern("/" if hatched else ""),
                 "line": {"width": 0},
             },
-            text=f"{row.share:.0%}" if row.share >= 0.04 else "",
+            text=f"{share:.0%}" if share >= 0.04 else "",
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
             insidetextfont={"color": "white"},
-            hovertemplate=f"{row.phase}: %{{x:.3g}} s ({row.share:.1%})<extra></extra>",
+            hovertemplate=f"{phase}: %{{x:.3g}} s ({share:.1%})<extra></extra>",
         )
     theme.style(figure, phase_title(table), height=190)
     figure.update_layout(barmode="stack", hovermode="closest", bargap=0.25)

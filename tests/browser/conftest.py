@@ -1,6 +1,7 @@
 """The real app in Chromium: Streamlit, a controller with the inline engine, and a store in a folder of its own."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from experiments.settings import Settings
 from tests.experiments.conftest import settings_in
@@ -29,6 +30,7 @@ CHROMIUM_FLAGS = [
 ]
 PATIENCE_MS = 120_000
 """A shared machine with two cores can be slow; a test that waits this long has failed."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @dataclass(frozen=True)
@@ -121,3 +123,8 @@ def page(context: BrowserContext) -> Page:
 
     tab.on("dialog", refuse)
     return tab
+
+
+def cells(page: Page, text: str) -> Locator:
+    """Table cells with just this text. A table is drawn on a canvas; its cells are elements inside that."""
+    return page.locator("td[role=gridcell]").filter(has_text=re.compile(f"^{re.escape(text)}$"))

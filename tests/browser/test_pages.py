@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import PATIENCE_MS, Lab
+from tests.browser.conftest import Lab, cells
 from tests.dashboard.seed import NASTY_NAMES, add_run, history_of
 from training.names import RunStatus, Tag
 from training.spec import RunSpec
@@ -34,7 +34,7 @@ def nasty(lab: Lab) -> dict[str, str]:
 def test_a_typed_name_is_shown_as_typed(page: Page, lab: Lab, nasty: dict[str, str], name: str) -> None:
     page.goto(f"{lab.address}/run?run={nasty[name]}&run_tab=Log")
 
-    expect(page.locator("h1.typed-title")).to_have_text(name, timeout=PATIENCE_MS)
+    expect(page.locator("h1.typed-title")).to_have_text(name)
     expect(page.get_by_test_id("stAlert").first).to_contain_text(name)
     expect(page.get_by_test_id("stCode").last).to_contain_text(name)
     # Nothing of it became an element.
@@ -42,7 +42,7 @@ def test_a_typed_name_is_shown_as_typed(page: Page, lab: Lab, nasty: dict[str, s
         expect(page.locator(f"[data-testid=stMainBlockContainer] {element}")).to_have_count(0)
 
     page.goto(f"{lab.address}/runs")
-    expect(page.get_by_role("gridcell", name=name, exact=True).first).to_be_attached(timeout=PATIENCE_MS)
+    expect(cells(page, name).first).to_be_attached()
 
 
 def test_nothing_is_fetched_from_another_host(page: Page, lab: Lab, nasty: dict[str, str]) -> None:
@@ -51,8 +51,8 @@ def test_nothing_is_fetched_from_another_host(page: Page, lab: Lab, nasty: dict[
 
     for path in ("launch", "runs", f"run?run={next(iter(nasty.values()))}", "environment"):
         page.goto(f"{lab.address}/{path}")
-        expect(page.locator("h1").first).to_be_visible(timeout=PATIENCE_MS)
-        expect(page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=PATIENCE_MS)
+        expect(page.locator("h1").first).to_be_visible()
+        expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
 
     # `None` is what data: and blob: addresses have.
     assert hosts <= {"127.0.0.1", None, ""}
@@ -61,7 +61,7 @@ def test_nothing_is_fetched_from_another_host(page: Page, lab: Lab, nasty: dict[
 @pytest.mark.parametrize("context", ["light", "dark"], indirect=True)
 def test_the_page_follows_the_readers_theme(context: BrowserContext, page: Page, lab: Lab) -> None:
     page.goto(f"{lab.address}/runs")
-    expect(page.locator("h1").first).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator("h1").first).to_be_visible()
 
     dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     background = page.get_by_test_id("stApp").evaluate("element => getComputedStyle(element).backgroundColor")
@@ -72,7 +72,7 @@ def test_the_page_follows_the_readers_theme(context: BrowserContext, page: Page,
 def test_start_can_be_reached_and_pressed_by_keyboard(page: Page, lab: Lab) -> None:
     page.goto(f"{lab.address}/launch")
     start = page.get_by_role("button", name="Start", exact=True)
-    expect(start).to_be_enabled(timeout=PATIENCE_MS)
+    expect(start).to_be_enabled()
 
     start.focus()
     page.keyboard.press("Shift+Tab")
@@ -84,8 +84,8 @@ def test_start_can_be_reached_and_pressed_by_keyboard(page: Page, lab: Lab) -> N
 def test_every_control_has_a_name(page: Page, lab: Lab, nasty: dict[str, str]) -> None:
     for path in ("launch", "runs", f"run?run={next(iter(nasty.values()))}", "environment"):
         page.goto(f"{lab.address}/{path}")
-        expect(page.locator("h1").first).to_be_visible(timeout=PATIENCE_MS)
-        expect(page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=PATIENCE_MS)
+        expect(page.locator("h1").first).to_be_visible()
+        expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
 
         nameless = page.get_by_test_id("stMainBlockContainer").evaluate(
             """root => [...root.querySelectorAll('button, input:not([type=hidden]), textarea, select, a[href]')]
@@ -102,6 +102,6 @@ def test_every_control_has_a_name(page: Page, lab: Lab, nasty: dict[str, str]) -
 def test_an_unknown_run_has_a_friendly_page(page: Page, lab: Lab) -> None:
     page.goto(f"{lab.address}/run?run=../../etc/passwd")
 
-    expect(page.get_by_text("There is no such run")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_text("There is no such run")).to_be_visible()
     page.get_by_role("link", name="All runs").click()
     expect(page).to_have_url(re.compile("/runs$"))

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from experiments.results import Results
-from tests.browser.conftest import PATIENCE_MS, Lab
+from tests.browser.conftest import Lab, cells
 from training.names import RunStatus
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -18,7 +18,7 @@ def open_launch(page: Page, lab: Lab, name: str) -> None:
     page.goto(f"{lab.address}/launch")
     choose(page, "Data set", "Synthetic")
     fill(page.get_by_role("textbox", name="Run name", exact=True), name)
-    expect(page.get_by_test_id("stCode").filter(has_text=f"name={name}")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_test_id("stCode").filter(has_text=f"name={name}")).to_be_visible()
 
 
 def choose(page: Page, label: str, option: str) -> None:
@@ -80,7 +80,7 @@ def test_launch_watch_and_see_the_result(page: Page, lab: Lab) -> None:
     expect(page.get_by_role("heading", name="Runs")).to_be_visible()
     fill(page.get_by_role("textbox", name="Search"), "from-the-browser")
     expect(page).to_have_url(re.compile("runs_text=from-the-browser"))
-    expect(page.get_by_role("gridcell", name="from-the-browser")).to_be_attached()
+    expect(cells(page, "from-the-browser")).to_be_attached()
     grid = page.get_by_test_id("stDataFrame").bounding_box()
     assert grid
     page.mouse.click(grid["x"] + 250, grid["y"] + 50)
@@ -138,8 +138,8 @@ def test_a_second_person_sees_the_same_live_run_while_pages_stay_quick(page: Pag
     try:
         tab = other.new_page()
         tab.goto(f"{lab.address}/?run={run_id}")
-        expect(tab.get_by_role("heading", name="seen-by-all")).to_be_visible(timeout=PATIENCE_MS)
-        tab.get_by_role("button", name="Stop", exact=True).click(timeout=PATIENCE_MS)
+        expect(tab.get_by_role("heading", name="seen-by-all")).to_be_visible()
+        tab.get_by_role("button", name="Stop", exact=True).click()
         tab.get_by_role("button", name="Yes, stop it").click()
         expect(tab.get_by_text("This run was stopped")).to_be_visible(timeout=120_000)
     finally:

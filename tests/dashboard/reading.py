@@ -10,7 +10,7 @@ def words(app: AppTest) -> str:
     """All texts of a page, for the question whether something is said at all."""
     parts: list[str] = []
     for kind in ("title", "subheader", "markdown", "caption", "text", "error", "warning", "info", "success", "code"):
-        parts += [str(element.value) for element in app.get(kind)]
+        parts += [str(getattr(element, "value", "")) for element in app.get(kind)]
     parts += [str(found.proto.body) for found in app.get("html") if not found.proto.body.startswith("<style")]
     return "\n".join(parts)
 

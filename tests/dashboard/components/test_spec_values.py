@@ -69,7 +69,7 @@ def test_what_the_form_offers_goes_together(device: str, strategy: str) -> None:
     for name, value in changed.items():
         # Two replicas divide the batch, and one device and several workers have one each.
         replicas = 2 if strategy == "mirrored" else 1
-        base = {
+        base: dict[str, typing.Any] = {
             "device": device,
             "strategy": strategy,
             "replicas": replicas,
