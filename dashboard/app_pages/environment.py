@@ -9,8 +9,8 @@ with st.container(horizontal=True, horizontal_alignment="distribute", vertical_a
     st.title("Environment", anchor=False, width="content")
     st.button("Look again", icon=":material/refresh:", on_click=data.forget_machine)
 
-with note.guarded():
+with note.guarded("capacity"):
     findings.show_capacity(data.machines())
-with note.guarded():
+with note.guarded("findings"):
     findings.show(data.findings())
     findings.show_datasets(data.datasets())

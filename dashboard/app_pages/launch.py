@@ -4,7 +4,6 @@ import streamlit as st
 
 from dashboard import data
 from dashboard.components import note, spec_form, spec_values, starter, summary
-from dashboard.components.text import code_span
 from training.spec import RunSpec, SpecError
 from training.spec_rules import Problem, Severity
 
@@ -18,7 +17,7 @@ def _fill_from_run() -> None:
     try:
         spec = data.spec(run_id)
     except (data.UnknownRun, SpecError) as error:
-        st.warning(code_span(error), title="That run's spec cannot be used again", icon=":material/warning:")
+        note.callout("warning", "launch_spec", "That run's spec cannot be used again", str(error))
         return
     spec_form.fill({**spec.to_dict(), "name": spec.name})
     st.toast("The form holds that run's spec.", icon=":material/content_copy:")
@@ -33,7 +32,7 @@ def _page() -> None:
     st.title("Launch a run", anchor=False)
     _fill_from_run()
     machines = None
-    with note.guarded():
+    with note.guarded("machines"):
         # Without their answer a run can still be queued: it waits until they do.
         machines = data.machines()
     form = spec_form.Form(data.datasets(), data.default_dataset(), machines)
@@ -62,5 +61,5 @@ def _page() -> None:
                 note.problem(problem, problem.field)
 
 
-with note.guarded():
+with note.guarded("launch"):
     _page()

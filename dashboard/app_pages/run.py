@@ -4,28 +4,23 @@ import streamlit as st
 
 from dashboard import data
 from dashboard.components import note, run_details, run_live, status
-from dashboard.components.text import code_span
 
 REFRESH_S = 2.0
 TABS = ("Times", "Devices", "Spec", "Environment", "Log")
 
 
 def _missing(run_id: str) -> None:
-    if run_id:
-        title, text = (
-            "There is no such run",
-            f"Nothing is known about {code_span(run_id[:80])}: it may have been deleted.",
-        )
-    else:
-        title, text = "No run chosen", "Choose one on the Runs page, or start one on the Launch page."
     st.title("Run", anchor=False)
-    icon = ":material/search_off:" if run_id else ":material/list:"
-    note.empty(title, text, icon, "app_pages/runs.py", "All runs")
+    to = ("app_pages/runs.py", "All runs")
+    if run_id:
+        note.empty("There is no such run", "It may have been deleted.", ":material/search_off:", *to, typed=run_id[:80])
+    else:
+        note.empty("No run chosen", "Choose one of those there are, or start one.", ":material/list:", *to)
 
 
 def _live_page(run_id: str, was_live: bool) -> None:
     """The whole page. It redraws by itself until the run has ended, then once more and no more."""
-    with note.guarded():
+    with note.guarded("live"):
         try:
             run = data.run(run_id)
         except data.UnknownRun:
@@ -77,5 +72,5 @@ def _page() -> None:
     st.fragment(_live_page, run_every=REFRESH_S if live else None)(run_id, live)
 
 
-with note.guarded():
+with note.guarded("run"):
     _page()

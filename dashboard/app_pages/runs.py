@@ -47,7 +47,7 @@ def _empty() -> None:
 
 def _live_table(was_live: bool) -> None:
     """The part that redraws by itself. When the last run has ended, the page is drawn once more and then rests."""
-    with note.guarded():
+    with note.guarded("table"):
         runs = data.runs()
         is_live = runs["status"].map(status.is_live)
         if was_live and not is_live.any():
@@ -69,6 +69,6 @@ def _live_table(was_live: bool) -> None:
 
 
 st.title("Runs", anchor=False)
-with note.guarded():
+with note.guarded("runs"):
     live = bool(data.runs()["status"].map(status.is_live).any())
     st.fragment(_live_table, run_every=REFRESH_S if live else None)(live)

@@ -6,11 +6,31 @@ from contextlib import contextmanager
 import streamlit as st
 
 from dashboard import data
-from dashboard.components.text import code_span
 from training.spec_rules import Problem, Severity
 
 _ICONS = {Severity.ERROR: ":red[:material/error:]", Severity.WARNING: ":orange[:material/warning:]"}
+_CALLOUTS = {
+    "error": ":red[:material/error:]",
+    "warning": ":orange[:material/warning:]",
+    "info": ":blue[:material/info:]",
+}
 _WORDS = {Severity.ERROR: "Refused", Severity.WARNING: "Note"}
+
+
+def callout(kind: str, place: str, title: str, text: str = "") -> None:
+    """A panel that must be seen.
+
+    Args:
+        kind: `error`, `warning` or `info`.
+        place: where on the page it is, once a page.
+        title: our own words.
+        text: shown as typed.
+    """
+    # A key of its own gives the panel its colour (assets/style.css); alerts of Streamlit's would read Markdown.
+    with st.container(border=True, gap=None, key=f"callout_{kind}_{place}"):
+        st.markdown(f"{_CALLOUTS[kind]} **{title}**")
+        if text:
+            st.text(text)
 
 
 def line(severity: Severity, text: str) -> None:
@@ -40,7 +60,7 @@ def sentence(found: Problem, named: str = "") -> str:
     return " ".join(word for word in words if word)
 
 
-def empty(title: str, text: str, icon: str, page: str = "", link: str = "") -> None:
+def empty(title: str, text: str, icon: str, page: str = "", link: str = "", typed: str = "") -> None:
     """What stands where nothing is yet: a calm panel that says what to do, and leads there.
 
     Args:
@@ -49,20 +69,22 @@ def empty(title: str, text: str, icon: str, page: str = "", link: str = "") -> N
         icon: a Material icon.
         page: the file of the page to go to; none if empty.
         link: what to call it.
+        typed: what it is about, shown as typed.
     """
     with st.container(border=True, horizontal_alignment="center", gap="xsmall"):
         st.markdown(f"### {icon}", width="content")
         st.markdown(f"**{title}**", width="content")
+        if typed:
+            st.text(typed)
         st.markdown(text, width="content")
         if page:
             st.page_link(page, label=link, icon=":material/arrow_forward:")
 
 
 @contextmanager
-def guarded() -> Iterator[None]:
-    """Shows what cannot be read instead of a traceback, and goes on with the page."""
+def guarded(place: str) -> Iterator[None]:
+    """Shows what cannot be read instead of a traceback, and goes on with the page. `place` is told once a page."""
     try:
         yield
     except data.Unavailable as error:
-        body = error.remedy + (f"\n\n{code_span(error.detail)}" if error.detail else "")
-        st.error(body, title=f"{code_span(error)}", icon=":material/cloud_off:")
+        callout("error", place, str(error), "\n".join(part for part in (error.remedy, error.detail) if part))

@@ -8,8 +8,8 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import data
-from dashboard.components import status
-from dashboard.components.text import code_span, duration, heading, number, percent
+from dashboard.components import note, status
+from dashboard.components.text import duration, heading, number, percent
 from dashboard.figures import curves, theme
 from training.names import Metric, Phase, RunStatus, Tag
 
@@ -27,7 +27,7 @@ def show_header(run: Row) -> None:
         link = data.mlflow_link(run["run_id"])
         if link:
             st.link_button("MLflow", link, icon=":material/open_in_new:", type="tertiary")
-        st.caption(f"{code_span(run['run_id'])}", width="content")
+        st.caption(f"`{run['run_id']}`", width="content")
 
 
 def show_actions(run: Row, tags: Mapping[str, str]) -> None:
@@ -65,16 +65,15 @@ def _stop(run_id: str) -> None:
 
 def show_state(run: Row) -> None:
     """Why it failed, was stopped or waits, and what a reader should know. Nothing when all is usual."""
-    reason = code_span(run["reason"]) if run["reason"] else ""
-    nothing = "No reason was recorded; the log may tell."
+    reason = run["reason"]
     if run["status"] == RunStatus.FAILED:
-        st.error(reason or nothing, title="This run failed", icon=":material/error:")
+        note.callout("error", "state", "This run failed", reason or "No reason was recorded; the log may tell.")
     elif run["status"] == RunStatus.KILLED:
-        st.warning(reason or "It was stopped.", title="This run was stopped", icon=":material/stop_circle:")
+        note.callout("warning", "state", "This run was stopped", reason)
     elif run["status"] == RunStatus.SCHEDULED:
-        st.info(reason or "It starts as soon as there is room.", title="Waiting to start", icon=":material/schedule:")
+        note.callout("info", "state", "Waiting to start", reason or "It starts as soon as there is room.")
     if run["notice"]:
-        st.warning(code_span(run["notice"]), title="To know about this run", icon=":material/info:")
+        note.callout("info", "notice", "To know about this run", run["notice"])
 
 
 def show_progress(run: Row) -> None:

@@ -1,8 +1,9 @@
 """Texts that people typed, and numbers as people read them. One helper for each direction.
 
-Streamlit reads most texts as Markdown with emoji codes, colours and formulas; a name is none of these. Where
-Streamlit has a plain form (`st.text`, `st.code`, a table's cell, an option of a select box), a page uses that; where
-it has none, `code_span` (inside Markdown) or `heading` (a title) makes a text plain. Figures use `figures.theme.plain`.
+Streamlit reads most texts as Markdown with emoji codes, colours and formulas; a name is none of these. No escaping
+helps there: even in a code span Streamlit rewrites `:material/home:`. So a typed text goes only where Streamlit is
+plain (`st.text`, `st.code`, a table's cell, an option of a select box), and as a title through `heading`. Figures use
+`figures.theme.plain`.
 """
 
 import html
@@ -10,17 +11,6 @@ import math
 import re
 
 import streamlit as st
-
-
-def code_span(text: object) -> str:
-    """A typed text inside Markdown, shown as typed: a code span, longer than any run of backticks in it.
-
-    Code spans are the one place where Streamlit reads neither Markdown, HTML, emoji codes nor formulas.
-    """
-    line = " ".join(str(text).split()) or " "
-    fence = "`" * (max((len(run) for run in re.findall(r"`+", line)), default=0) + 1)
-    padding = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
-    return f"{fence}{padding}{line}{padding}{fence}"
 
 
 def heading(text: object) -> None:

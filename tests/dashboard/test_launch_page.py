@@ -212,7 +212,7 @@ def test_a_spec_can_be_used_again(home: Settings, open_page: OpenPage) -> None:
 def test_using_an_unknown_spec_says_so_and_leaves_the_form(home: Settings, open_page: OpenPage, run_id: str) -> None:
     app = open_page("launch", spec=run_id)
 
-    assert app.warning[0].proto.title == "That run's spec cannot be used again"
+    assert "**That run's spec cannot be used again**" in words(app)
     assert "Start" in {button.label for button in app.button}
 
 

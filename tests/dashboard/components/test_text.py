@@ -6,19 +6,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 
 from dashboard.components import text
-
-
-@given(st.text())
-def test_a_code_span_is_read_by_markdown_as_one_code_span(typed: str) -> None:
-    (paragraph,) = [token for token in MarkdownIt().parse(text.code_span(typed)) if token.type == "inline"]
-
-    (span,) = paragraph.children or []
-
-    assert span.type == "code_inline"
-    assert span.content.strip() == " ".join(typed.split()).strip()
 
 
 @given(st.text())
