@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class Answer:
         self.code, self.out, self.err = code, out, err
 
     @property
-    def json(self) -> object:
+    def json(self) -> typing.Any:
         """The one JSON document on stdout."""
 
         def refuse(name: str) -> None:

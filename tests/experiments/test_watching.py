@@ -26,6 +26,11 @@ def finish_epoch(settings: Settings, run_id: str, epoch: int, loss: float) -> No
         client.log_metric(run_id, name, value, step=epoch)
 
 
+def finish_epochs(settings: Settings, run_id: str, epochs: tuple[int, ...], loss: float) -> None:
+    for epoch in epochs:
+        finish_epoch(settings, run_id, epoch, loss)
+
+
 def test_each_state_and_each_epoch_is_one_line(settings: Settings, run_id: str) -> None:
     lines: list[str] = []
     client = settings.client()
@@ -38,7 +43,7 @@ def test_each_state_and_each_epoch_is_one_line(settings: Settings, run_id: str) 
         lambda: finish_epoch(settings, run_id, 0, 0.5),
         lambda: client.set_tag(run_id, Tag.PHASE, Phase.VALIDATING),
         # Two epochs between two looks.
-        lambda: [finish_epoch(settings, run_id, epoch, math.nan) for epoch in (1, 2)],
+        lambda: finish_epochs(settings, run_id, (1, 2), math.nan),
         lambda: client.set_tag(run_id, Tag.REASON, "out of memory\x1b[2J"),
         lambda: client.set_terminated(run_id, RunStatus.FAILED),
     ]
@@ -88,7 +93,7 @@ def test_a_request_to_cancel_is_seen(settings: Settings, run_id: str) -> None:
 
 def test_a_run_deleted_meanwhile_ends_the_watching(settings: Settings, run_id: str) -> None:
     with pytest.raises(UnknownRun):
-        Watcher(settings, run_id, str).until_the_end(lambda _: settings.client().delete_run(run_id))
+        Watcher(settings, run_id, print).until_the_end(lambda _: settings.client().delete_run(run_id))
 
 
 def test_time_left_is_said_while_there_is_some() -> None:

@@ -1,11 +1,13 @@
 """Which examples a replica gets, in a fresh process where TensorFlow must run."""
 
+import typing
+
 import numpy as np
 
 from tests.support.fresh_process import run_python
 
 
-def plan(script: str) -> object:
+def plan(script: str) -> typing.Any:
     return run_python(
         f"""
 import json, numpy as np

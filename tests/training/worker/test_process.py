@@ -52,7 +52,7 @@ def test_a_run_reports_its_phases_epochs_windows_and_environment():
 def test_an_epochs_training_time_is_the_sum_of_its_windows():
     run = train(epochs=2, steps_per_execution=4)
     seconds = {}
-    before = 0
+    before = 0.0
     for step, rate, _ in run.points(Metric.WINDOW):
         seconds[step] = (step - before) * 32 / rate
         before = step
