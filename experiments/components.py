@@ -112,6 +112,10 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
         "MPLCONFIGDIR": str(short_home / "tmp"),
         "PYTHONUNBUFFERED": "1",
     }
+    # A proxy of the environment has no place between this machine and itself; requests and gRPC would both ask it.
+    here = ",".join(LOOPBACK) + ",127.0.0.2"
+    for name in ("no_proxy", "NO_PROXY"):
+        environment[name] = ",".join(filter(None, [environ.get(name, ""), here]))
     for name, value in _opened_to_others(settings).items():
         environment.setdefault(name, value)
     components = []

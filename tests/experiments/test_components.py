@@ -73,6 +73,13 @@ def test_the_host_is_for_the_page_and_mlflow_and_ray_stays_on_loopback(tmp_path:
     assert page.health.startswith("http://127.0.0.1:8501/")
 
 
+def test_no_proxy_stands_between_this_machine_and_itself(tmp_path: Path) -> None:
+    environment = planned(tmp_path, https_proxy="http://proxy.example.org:3128", no_proxy="example.org").environment
+    assert environment["no_proxy"].split(",") == ["example.org", *components.LOOPBACK, "127.0.0.2"]
+    assert environment["NO_PROXY"].split(",") == [*components.LOOPBACK, "127.0.0.2"]
+    assert environment["https_proxy"] == "http://proxy.example.org:3128"  # a download may need it
+
+
 def test_others_are_let_in_by_this_machines_names_only(tmp_path: Path) -> None:
     alone = planned(tmp_path)
     assert "STREAMLIT_SERVER_ALLOWED_HOSTS" not in alone.environment
