@@ -5,6 +5,7 @@ batch; replica r takes the r-th equal part of each step. So one device, many rep
 same batches, and their losses can be compared. What fills no whole batch is left out, other examples in each epoch.
 """
 
+import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -115,6 +116,9 @@ class ResidentSteps:
         self._train(self._data.features, self._data.labels, self._indices, tf.constant(start), tf.constant(count))
         return before, 0.0
 
+    def close(self) -> None:
+        """Nothing runs by itself here."""
+
 
 class StreamedSteps:
     """Training steps over a tf.data pipeline that gathers, sleeps `delay_ms` if asked to, and prefetches.
@@ -141,7 +145,7 @@ class StreamedSteps:
         # Each worker makes only its own replicas' batches; their static shape and endless number spare TensorFlow
         # an agreement among the workers in every step on whether there is another batch.
         dataset = strategy.distribute_datasets_from_function(lambda context: _pipeline(data, plan, local))
-        self._iterator = iter(dataset)
+        self._iterator: object = iter(dataset)
 
         def step(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             with tf.name_scope("input"):
@@ -176,6 +180,11 @@ class StreamedSteps:
     def run(self, start: int, count: int) -> tuple[float, float]:
         """Runs the next `count` steps. Returns as `ResidentSteps.run` does."""
         return 0.0, float(self._train(self._iterator, tf.constant(count)))
+
+    def close(self) -> None:
+        """Ends the pipeline. Its threads call Python: left running, they would wait for ever as the process exits."""
+        self._iterator = None
+        gc.collect()
 
 
 class Validation:
@@ -296,7 +305,11 @@ def _pipeline(data: Data, plan: Plan, local: list[int]) -> tf.data.Dataset:
         indices, output_signature=tf.TensorSpec([plan.steps * len(local), plan.batch], tf.int32)
     )
     dataset = dataset.unbatch().apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    return dataset.map(load, num_parallel_calls=1, deterministic=True).prefetch(2 * len(local))
+    options = tf.data.Options()
+    # Threads of its own: a pipeline that waits for storage must not hold a thread on which the step's ops run.
+    options.threading.private_threadpool_size = 2
+    loaded = dataset.map(load, num_parallel_calls=1, deterministic=True)
+    return loaded.prefetch(2 * len(local)).with_options(options)
 
 
 def _tensors(batch: object) -> list[tf.Tensor]:

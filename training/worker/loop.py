@@ -55,6 +55,9 @@ class Steps(Protocol):
     def run(self, start: int, count: int) -> tuple[float, float]:
         """Runs steps; returns seconds of preparing input before the call, and of waiting for it inside."""
 
+    def close(self) -> None:
+        """Ends whatever works ahead."""
+
 
 class Loop:
     """Trains a compiled, built model.
@@ -96,9 +99,12 @@ class Loop:
         self._prepare_state(held_for_validation)
 
     def run(self, actions: Actions) -> None:
-        """Trains all epochs and validates after each."""
-        for epoch in range(self.spec.epochs):
-            actions.on_epoch(self._epoch(epoch, actions))
+        """Trains all epochs and validates after each. A loop runs once."""
+        try:
+            for epoch in range(self.spec.epochs):
+                actions.on_epoch(self._epoch(epoch, actions))
+        finally:
+            self._steps.close()
 
     def _epoch(self, epoch: int, actions: Actions) -> EpochResult:
         training = EpochTiming()
