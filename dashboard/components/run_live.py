@@ -102,10 +102,8 @@ def progress_text(run: Row) -> str:
     phase = run["phase"] if run["phase"] in list(Phase) else Phase.STARTING
     text = str(phase)[:1].upper() + str(phase)[1:]
     if phase in (Phase.TRAINING, Phase.VALIDATING) and run["epochs"]:
-        done, epochs = int(run["epoch"]), int(run["epochs"])
-        # An epoch counts as done once it is trained; its validation comes after.
-        current = done if phase is Phase.VALIDATING else done + 1
-        text += f", epoch {max(1, min(current, epochs))} of {epochs}"
+        # An epoch is done once it is trained and validated.
+        text += f", epoch {min(int(run['epoch']) + 1, int(run['epochs']))} of {run['epochs']}"
     left = _number(run["seconds_left"])
     return f"{text} · {duration(left)} left" if left is not None and math.isfinite(left) else text
 

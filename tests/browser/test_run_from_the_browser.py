@@ -60,10 +60,9 @@ def test_launch_watch_and_see_the_result(page: Page, lab: Lab) -> None:
 
     expect(page.get_by_role("heading", name="from-the-browser")).to_be_visible()
     # Without a reload: the page follows the run by itself, from waiting to its end.
-    expect(page.get_by_test_id("stBadge").or_(page.get_by_text("Finished", exact=True)).first).to_be_visible()
-    expect(page.get_by_text("Finished", exact=True)).to_be_visible(timeout=240_000)
+    expect(page.get_by_text(re.compile("Finished$"))).to_be_visible(timeout=240_000)
     expect(page.get_by_text("2 of 2", exact=True)).to_be_visible()
-    expect(page.get_by_text(re.compile("Best validation loss is"))).to_be_visible()
+    expect(page.get_by_text(re.compile("Best validation loss is")).first).to_be_visible()
     expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
     (run,) = runs_named(lab, "from-the-browser")
     assert run["status"] == RunStatus.FINISHED
@@ -71,7 +70,7 @@ def test_launch_watch_and_see_the_result(page: Page, lab: Lab) -> None:
     assert run["run_id"] in page.url
 
     page.get_by_role("tab", name="Devices").click()
-    expect(page.get_by_text(re.compile("compute ops ran on CPU:0"))).to_be_visible()
+    expect(page.get_by_text(re.compile("compute ops ran on CPU:0")).first).to_be_visible()
     page.get_by_role("tab", name="Log").click()
     expect(page.get_by_role("button", name="Log", exact=True)).to_be_visible()
 
@@ -103,11 +102,15 @@ def test_a_double_click_starts_one_run(page: Page, lab: Lab) -> None:
 
 def test_a_reload_keeps_the_run_and_stop_ends_it(page: Page, lab: Lab) -> None:
     open_launch(page, lab, "stop-me")
+    page.get_by_text("More: Data set options").click()
+    set_number(page, "Examples", 640)
     set_number(page, "Epochs", 2_000)
     expect(page.get_by_test_id("stCode").filter(has_text="epochs=2000")).to_be_visible()
     page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_role("link", name="Watch the run").click()
-    expect(page.get_by_text(re.compile(r"Training, epoch \d+ of 2000"))).to_be_visible(timeout=240_000)
+    expect(page.get_by_text(re.compile(r"(Training|Validating), epoch ([2-9]|\d{2,}) of 2000"))).to_be_visible(
+        timeout=240_000
+    )
     run_id = wait_for_one(lab, "stop-me")["run_id"]
 
     page.reload()
