@@ -36,6 +36,10 @@ _ENVIRONMENT = {
 }
 _ACTORS_ENVIRONMENT = {"RAY_worker_niceness": "0"}  # unless set, actors and what they start have niceness 15
 
+_UNUSED = ("PlacementGroupCleanerCallback", "DatasetsCallback")
+"""Parts of Ray Train that start an actor each, seconds before the workers' start or beside it: one cleans up after a
+controller that outlived its driver, which this one cannot, the other hands out Ray datasets, of which there is none."""
+
 RAY_GRACE_S = 4.0
 """From the end of the training processes to that of Ray's actors; in all, less than an engine waits before it kills."""
 
@@ -143,8 +147,12 @@ class RayGang:
         light.TensorflowConfig = TensorflowConfig  # type: ignore[attr-defined]
         from ray.train.v2.tensorflow.tensorflow_trainer import TensorflowTrainer
 
+        class LeanTrainer(TensorflowTrainer):
+            def _create_default_callbacks(self) -> list[typing.Any]:
+                return [each for each in super()._create_default_callbacks() if type(each).__name__ not in _UNUSED]
+
         with mock.patch.dict(sys.modules, {light.__name__: light}):
-            return TensorflowTrainer(
+            return LeanTrainer(
                 train_one_worker,
                 train_loop_config={"folder": str(self._folder.path), "command": self._command},
                 tensorflow_config=TensorflowConfig(),

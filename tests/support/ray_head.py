@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
+from ray._private.authentication_test_utils import reset_auth_token_state
 
 from experiments.engines.base import EngineError
 from experiments.engines.ray_engine import RayEngine
@@ -86,6 +87,8 @@ class RayHead:
         """Ends everything it started, at once, as a crash of its machine would."""
         if self._process is None:
             return
+        if self._process.poll() is not None:
+            print(f"Ray had ended by itself:\n{(self._folder / 'start.log').read_text()}", file=sys.stderr)
         # More than once: one of them may just have started another.
         while processes := self.processes():
             for process in processes:
@@ -125,6 +128,7 @@ def running_ray_head(cpus: int = 2) -> Iterator[RayHead]:
     head = RayHead(cpus)
     before = {name: os.environ.get(name) for name in head.environment}
     os.environ.update(head.environment)
+    reset_auth_token_state()  # Ray reads the variables when it is imported
     try:
         head.start()
         yield head
