@@ -222,12 +222,14 @@ def test_handle_is_saved_when_the_store_is_back(settings, submit, engine, new_co
     assert len(engine.started) == 1
 
 
-def test_submission_that_was_cut_short(settings, new_controller, run_of):
+def test_submission_that_was_cut_short(settings, new_controller, run_of, monkeypatch):
     tags = {Tag.SUBMISSION: "unfinished:token"}
     run_id = settings.client().create_run(settings.experiment_id(), tags=tags).info.run_id
     controller = new_controller()
+    monkeypatch.setattr(module, "UNFINISHED_S", 3600.0)
     controller.step()
     assert run_of(run_id).info.status == "RUNNING"
+    monkeypatch.setattr(module, "UNFINISHED_S", 0.3)
     step_until(controller, lambda: run_of(run_id).info.status == "FAILED")
     assert run_of(run_id).data.tags[Tag.REASON] == "its submission was cut short: submit it again"
 
