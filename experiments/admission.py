@@ -78,7 +78,8 @@ def _too_large(spec: RunSpec, machines: Capacity, wanted: capacity.Request, mess
     if wanted.gpus_total > machines.gpus == 0:
         remedy = "choose device=cpu; `python -m experiments doctor` says why no GPU is seen"
         return Problem("device", spec.device, message, remedy)
-    if wanted.gpus_total > machines.gpus or wanted.gpus_per_worker > max((gpus for _, gpus in machines.nodes), default=0):
+    most_on_a_node = max((gpus for _, gpus in machines.nodes), default=0)
+    if wanted.gpus_total > machines.gpus or wanted.gpus_per_worker > most_on_a_node:
         field, value = ("replicas", spec.replicas) if spec.workers == 1 else ("workers", spec.workers)
         return Problem(field, value, message, "ask for fewer GPUs")
     if spec.cpu_threads is not None:
