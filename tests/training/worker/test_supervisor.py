@@ -72,7 +72,7 @@ def test_run_that_goes_well(new_run, gang_of, client, ended, losses):
     assert max(point.value for point in cpu) > 0, "the imports alone take some"
     paths = {file.path for file in client.list_artifacts(run.info.run_id)}
     assert paths == {"spec.json", "environment.json", "logs", "model"}
-    assert artifact(client, folder, "logs/worker-0.log") == "hello from standard output\na warning\n"
+    assert artifact(client, folder, "logs/worker-0.log") == "a warning\nhello from standard output\n"
 
 
 OOM = "ResourceExhaustedError: OOM when allocating tensor with shape[65536,32,26,26]"
