@@ -141,22 +141,7 @@ def _instrumented(fields: dict) -> tuple[dict, list[float]]:
         spec.write_text(RunSpec.from_dict(fields).to_json())
         environment = {"SPEEDUP_LAB_HOME": home, "MLFLOW_TRACKING_URI": ""}
         record = module("experiments", "run", "--inline", "--spec", str(spec), "--json", environment=environment)
-        script = (
-            "import json, sys\n"
-            "from experiments.results import history\n"
-            "from experiments.settings import Settings\n"
-            "points = history(Settings.from_environment(), sys.argv[1], ['time/epoch_train'])\n"
-            "print(json.dumps(points.sort_values('step')['value'].tolist()))"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script, record["run_id"]],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return record, json.loads(done.stdout.strip().splitlines()[-1])
+        return record, [value for _, value in _points(record["run_id"], "time/epoch_train", environment)]
 
 
 def _submitted_to_first_step(environment: dict[str, str]) -> float:
@@ -170,22 +155,28 @@ def _submitted_to_first_step(environment: dict[str, str]) -> float:
     ]
     options = [part for text in assignments for part in ("--set", text)]
     record = module("experiments", "run", *options, "--json", environment=environment)
+    return min(at for at, _ in _points(record["run_id"], "throughput/window", environment)) - began
+
+
+def _points(run_id: str, metric: str, environment: dict[str, str]) -> list[tuple[float, float]]:
+    """(unix seconds, value) of a metric, by step. In a process of its own, which has that data folder."""
     script = (
-        "import sys\n"
+        "import json, sys\n"
         "from experiments.results import history\n"
         "from experiments.settings import Settings\n"
-        "points = history(Settings.from_environment(), sys.argv[1], ['throughput/window'])\n"
-        "print(points['timestamp'].min().timestamp())"
+        "points = history(Settings.from_environment(), sys.argv[1], [sys.argv[2]]).sort_values('step')\n"
+        "seconds = [at.timestamp() for at in points['timestamp']]\n"
+        "print(json.dumps(list(zip(seconds, points['value'].tolist()))))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, record["run_id"]],
+        [sys.executable, "-c", script, run_id, metric],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=True,
     )
-    return float(done.stdout.strip().splitlines()[-1]) - began
+    return [(at, value) for at, value in json.loads(done.stdout.strip().splitlines()[-1])]
 
 
 PARTS = {"throughput": throughput, "start": start, "workers": workers}

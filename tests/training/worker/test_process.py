@@ -159,7 +159,7 @@ def test_a_nan_loss_is_reported_as_nan():
 
 def test_reasons_are_one_line_and_name_the_shape_that_did_not_fit():
     class ResourceExhaustedError(Exception):
-        pass
+        """Has the name of TensorFlow's own, which is what counts."""
 
     error = ResourceExhaustedError(
         "Graph execution error:\nOOM when allocating tensor with shape[65536,32,26,26] and type"
