@@ -4,14 +4,13 @@ import os
 import time
 import typing
 from dataclasses import dataclass
-from pathlib import Path
 
+from training.hardware import usable_cpus
 from training.spec import RunSpec
 
 if typing.TYPE_CHECKING:
     from experiments.settings import Settings
 
-CGROUPS = Path("/sys/fs/cgroup")
 FRESH_S = 5.0  # a cluster is asked again after this many seconds; a form asks at every keystroke
 
 
@@ -215,47 +214,6 @@ def this_machine() -> Capacity:
     """What this process may use here: a container's limits and CUDA_VISIBLE_DEVICES are respected."""
     cpus, gpu_ids = usable_cpus(), visible_gpus()
     return Capacity(cpus, len(gpu_ids), ((cpus, len(gpu_ids)),), "this machine", gpu_ids)
-
-
-def usable_cpus(cgroups: Path = CGROUPS, own_cgroup: Path = Path("/proc/self/cgroup")) -> int:
-    """Cores this process may use: of its affinity mask and its cgroup's CPU quota the smaller, at least 1.
-
-    `os.cpu_count()` gives the host's cores, also in a container that may use two of 192.
-    """
-    quotas = [quota for folder in _own_groups(cgroups, own_cgroup) if (quota := _quota(folder)) is not None]
-    return max(1, int(min([len(os.sched_getaffinity(0)), *quotas])))
-
-
-def _own_groups(cgroups: Path, own_cgroup: Path) -> typing.Iterator[Path]:
-    """Folders that may limit this process: its group and all above it, in version 2 and in version 1."""
-    try:
-        lines = own_cgroup.read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        root = cgroups if not controllers else cgroups / "cpu"
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        group = root / path.lstrip("/")
-        while group != root and root in group.parents:
-            yield group
-            group = group.parent
-    # Inside a container the group's own path is often not mounted; its limits then stand at the root.
-    yield cgroups
-    yield cgroups / "cpu"
-
-
-def _quota(folder: Path) -> float | None:
-    """Cores' worth of time that a cgroup may use; None where it is not limited."""
-    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        try:
-            quota, period = " ".join((folder / name).read_text().strip() for name in names).split()
-        except (OSError, ValueError):
-            continue
-        if quota != "max" and int(quota) > 0:
-            return int(quota) / int(period)
-    return None
 
 
 def visible_gpus(environ: typing.Mapping[str, str] | None = None) -> tuple[int, ...]:
