@@ -14,7 +14,6 @@ from dashboard.figures import curves, theme
 from training.names import Metric, Phase, RunStatus, Tag
 
 Row = Mapping[str, typing.Any]
-_STOPPING = "run_stopping"
 
 
 def show_header(run: Row) -> None:
@@ -31,36 +30,19 @@ def show_header(run: Row) -> None:
 
 
 def show_actions(run: Row, tags: Mapping[str, str]) -> None:
-    """Stop (asked twice) while it lives; its spec again at any time."""
+    """Stop, which asks first, while it lives; its spec again at any time."""
     run_id = run["run_id"]
     with st.container(horizontal=True, horizontal_alignment="right", gap="small", vertical_alignment="center"):
         if status.is_live(run["status"]):
             if tags.get(Tag.CANCEL_REQUESTED):
                 st.markdown(":orange[:material/hourglass_top:] Stopping; finished epochs are kept.", width="content")
-            elif st.session_state.get(_STOPPING) == run_id:
-                st.markdown("**Stop this run?** Finished epochs are kept.", width="content")
-                st.button(
-                    "Yes, stop it",
-                    type="primary",
-                    icon=":material/stop:",
-                    on_click=_stop,
-                    args=(run_id,),
-                    key="run_stop_yes",
-                )
-                st.button("No, keep running", on_click=_ask_to_stop, args=("",), key="run_stop_no")
             else:
-                st.button("Stop", icon=":material/stop:", on_click=_ask_to_stop, args=(run_id,), key="run_stop")
+                # Opening it is the browser's alone: no redraw of the live page can come between two clicks.
+                with st.popover("Stop run", icon=":material/stop:", key="run_stop"):
+                    st.markdown("**Stop this run?** Finished epochs are kept.")
+                    st.button("Yes, stop it", type="primary", on_click=data.cancel, args=(run_id,), key="run_stop_yes")
         if st.button("Use this spec again", icon=":material/content_copy:", key="run_again"):
             st.switch_page("app_pages/launch.py", query_params={"spec": run_id})
-
-
-def _ask_to_stop(run_id: str) -> None:
-    st.session_state[_STOPPING] = run_id
-
-
-def _stop(run_id: str) -> None:
-    st.session_state.pop(_STOPPING, None)
-    data.cancel(run_id)
 
 
 def show_state(run: Row) -> None:

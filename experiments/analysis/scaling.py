@@ -1,5 +1,6 @@
 """Scaling curves from runs: which runs make a curve, its points with intervals, and the devices worth using."""
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ AXES = (Thing.REPLICAS, Thing.WORKERS)
 RULES = {Scaling.STRONG: BatchRule.FIXED_GLOBAL, Scaling.WEAK: BatchRule.FIXED_PER_REPLICA}
 CURVE_COLUMNS = {
     "curve": "int64",
+    "key": "str",
     "scaling": "str",
     "axis": "str",
     "batch": "int64",
@@ -46,10 +48,11 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
         runs: rows of RUN_COLUMNS, those to be drawn (see `validity.included`).
 
     Returns:
-        [curve, scaling, axis, batch, label, run_id, count], one row for each run of each curve. A curve has runs at
-        two or more numbers of devices that agree in every field but that number, the strategy and the batch that
+        [curve, key, scaling, axis, batch, label, run_id, count], one row for each run of each curve. A curve has runs
+        at two or more numbers of devices that agree in every field but that number, the strategy and the batch that
         follows. A run may be in several: a single-device run starts a strong and a weak one. `count` is the total
-        number of replicas; `batch` the global size (strong) or the size per replica (weak).
+        number of replicas; `batch` the global size (strong) or the size per replica (weak). `key` names the curve by
+        what its runs have in common, so that it stays the same when runs are added.
     """
     table = fields(runs)
     table["count"] = runs["total_replicas"].astype("float64").to_numpy()
@@ -70,6 +73,7 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
                     parts.append(
                         part.assign(
                             curve=len(parts),
+                            key=_key(axis, scaling, strand, keys),
                             scaling=str(scaling),
                             axis=str(axis),
                             batch=int(first[fixed]),
@@ -79,6 +83,12 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
     if not parts:
         return pd.DataFrame(columns=list(CURVE_COLUMNS)).astype(CURVE_COLUMNS)
     return pd.concat(parts, ignore_index=True)[list(CURVE_COLUMNS)].astype(CURVE_COLUMNS)
+
+
+def _key(axis: Thing, scaling: Scaling, strand: pd.DataFrame, keys: list[str]) -> str:
+    several = strand.loc[strand["count"] > 1, "strategy"].iloc[0]
+    common = "\n".join([str(several), *(f"{name}={strand[name].iloc[0]}" for name in keys)])
+    return f"{axis}-{scaling.name.lower()}-{hashlib.sha256(common.encode()).hexdigest()[:10]}"
 
 
 POINT_COLUMNS = {

@@ -1,51 +1,64 @@
 """The speedup table that pages, command line and files show: every configuration against one baseline."""
 
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import pandas as pd
 
-from experiments.analysis.comparable import BatchRule, Thing, cells, check, fields
-from experiments.analysis.speedup import end_to_end_speedup, steady_speedup
+from experiments.analysis.comparable import BatchRule, Check, Thing, baselines, cells, check, fields, may_differ
+from experiments.analysis.evidence import Evidence
+from experiments.analysis.speedup import Called, break_even, end_to_end_speedup, steady_speedup
 
 SPEEDUP_COLUMNS = {
     "cell": "int64",
+    "label": "str",
     "run_ids": "object",
-    "refusal": "str",
+    "runs": "int64",
+    "throughput": "float64",
     "differs": "str",
     "ratio": "float64",
     "low": "float64",
     "high": "float64",
     "called": "str",
     "basis": "str",
+    "sentence": "str",
     "end_to_end": "float64",
     "end_to_end_low": "float64",
     "end_to_end_high": "float64",
-    "sentence": "str",
+    "end_to_end_sentence": "str",
+    "break_even_epochs": "float64",
+    "break_even": "str",
 }
-"""`run_ids` is a tuple of equal runs; `refusal` says which field is in the way, and then there is no number."""
+"""`run_ids` is a tuple of equal runs. `throughput` is their geometric mean in examples per second."""
 
 
-def speedups(
-    runs: pd.DataFrame,
-    steady: pd.DataFrame,
-    cost: pd.DataFrame,
-    baseline: str,
-    thing: Thing,
-    rule: BatchRule = BatchRule.FIXED_GLOBAL,
-) -> pd.DataFrame:
-    """Speedup of every other configuration over that of a baseline run.
+@dataclass(frozen=True)
+class Speedups:
+    """Configurations against one baseline.
 
-    Equal runs are taken together on both sides: the repeats of the baseline are found and used as well.
+    Attributes:
+        baseline: label of the baseline's configuration.
+        baseline_run_ids: its runs that are used.
+        baseline_throughput: examples per second, the geometric mean of these runs.
+        thing, rule: what is compared, and which batch must agree.
+        table: SPEEDUP_COLUMNS, the fastest first.
+        left_out: frame of `Evidence.left_out`.
+        title: the finding in one sentence.
+    """
 
-    Args:
-        runs: rows of RUN_COLUMNS, those to be used (see `validity.included`).
-        steady: frame of `timing.steady_states` for them.
-        cost: frame of `speedup.costs` for them.
-        baseline: a run of the baseline's configuration.
-        thing: what the comparison is about.
-        rule: for replicas and workers, which batch must agree.
+    baseline: str
+    baseline_run_ids: tuple[str, ...]
+    baseline_throughput: float
+    thing: Thing
+    rule: BatchRule
+    table: pd.DataFrame
+    left_out: pd.DataFrame
+    title: str
 
-    Returns:
-        SPEEDUP_COLUMNS, one row for each other configuration in the order of `runs`; those that cannot be compared
-        last, with the field in the way.
+
+def to_compare(runs: pd.DataFrame, baseline: str, thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> list[str]:
+    """The runs that a comparison with a baseline is made of: the baseline, its repeats, and all that match it.
 
     Raises:
         KeyError: an unknown baseline.
@@ -53,38 +66,229 @@ def speedups(
     numbers = cells(runs)
     if baseline not in numbers.index:
         raise KeyError(f"no run {baseline}")
-    members = {int(cell): list(group.index) for cell, group in numbers.groupby(numbers, sort=False)}
-    base = members.pop(int(numbers[baseline]))
-    rows = []
-    for cell, run_ids in members.items():
-        verdict = check(runs, base[0], run_ids[0], thing, rule)
-        row = {"cell": cell, "run_ids": tuple(run_ids), "differs": "; ".join(verdict.differs), "refusal": ""}
-        if not verdict.possible:
-            rows.append(row | {"refusal": "; ".join(verdict.in_the_way), "sentence": verdict.sentence()})
+    wanted = {*numbers.index[numbers == numbers[baseline]], *baselines(runs, baseline, thing, rule)["run_id"]}
+    return [run_id for run_id in runs["run_id"] if run_id in wanted]
+
+
+def speedups(evidence: Evidence, baseline: str, thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> Speedups:
+    """Speedup of every other configuration over that of a baseline run.
+
+    Equal runs are taken together on both sides: the repeats of the baseline are found and used as well, also when
+    the named baseline run itself is left out.
+
+    Args:
+        evidence: of the runs of `to_compare`; runs that do not match are passed over.
+        baseline: a run of the baseline's configuration.
+        thing: what the comparison is about.
+        rule: for replicas and workers, which batch must agree.
+
+    Raises:
+        KeyError: an unknown baseline.
+    """
+    everything = evidence.runs[evidence.runs["run_id"].isin(to_compare(evidence.runs, baseline, thing, rule))]
+    labels = labels_of(everything)
+    numbers = cells(everything)
+    used = [run_id for run_id in everything["run_id"] if evidence.used[run_id]]
+    base = [run_id for run_id in used if numbers[run_id] == numbers[baseline]]
+    steady, rows = evidence.steady, []
+    for cell in dict.fromkeys(int(numbers[run_id]) for run_id in used):
+        run_ids = [run_id for run_id in used if numbers[run_id] == cell]
+        if cell == numbers[baseline]:
             continue
         found = steady_speedup(steady, base, run_ids)
-        whole = end_to_end_speedup(cost, base, run_ids)
-        rows.append(
-            row
-            | {"ratio": found.ratio, "low": found.low, "high": found.high, "called": str(found.called)}
-            | {"basis": str(found.basis), "sentence": found.sentence()}
-            | {"end_to_end": whole.ratio, "end_to_end_low": whole.low, "end_to_end_high": whole.high}
-        )
-    rows.sort(key=lambda row: bool(row["refusal"]))
-    table = pd.DataFrame(rows, columns=list(SPEEDUP_COLUMNS))
-    texts = [name for name, dtype in SPEEDUP_COLUMNS.items() if dtype == "str"]
-    table[texts] = table[texts].fillna("")
-    return table.astype(SPEEDUP_COLUMNS)
+        whole = end_to_end_speedup(evidence.cost, base, run_ids)
+        paid = break_even(evidence.cost, base, run_ids)
+        differs = check(everything, baseline, run_ids[0], thing, rule).differs
+        row = {"cell": cell, "label": labels[run_ids[0]], "run_ids": tuple(run_ids), "runs": len(run_ids)}
+        row |= {"throughput": _mean_throughput(steady, run_ids), "differs": "; ".join(differs)}
+        row |= {"ratio": found.ratio, "low": found.low, "high": found.high, "called": str(found.called)}
+        row |= {"basis": str(found.basis), "sentence": found.sentence(), "end_to_end": whole.ratio}
+        row |= {"end_to_end_low": whole.low, "end_to_end_high": whole.high, "end_to_end_sentence": whole.sentence()}
+        row |= {"break_even_epochs": paid.epochs, "break_even": paid.note}
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=list(SPEEDUP_COLUMNS)).astype(SPEEDUP_COLUMNS)
+    table = table.sort_values("ratio", ascending=False, kind="stable", ignore_index=True)
+    left_out = evidence.left_out()
+    left_out = left_out[left_out["run_id"].isin(everything["run_id"])].reset_index(drop=True)
+    return Speedups(
+        baseline=labels[baseline],
+        baseline_run_ids=tuple(base),
+        baseline_throughput=_mean_throughput(steady, base),
+        thing=thing,
+        rule=rule,
+        table=table,
+        left_out=left_out,
+        title=_title(table, labels[baseline], base),
+    )
 
 
-def configurations(runs: pd.DataFrame) -> pd.DataFrame:
-    """What tells configurations apart, in few words: [cell, runs, label].
+def _mean_throughput(steady: pd.DataFrame, run_ids: Iterable[str]) -> float:
+    speeds = steady.loc[steady["run_id"].isin(list(run_ids)) & steady["steady"], "throughput"]
+    return math.exp(sum(map(math.log, speeds)) / len(speeds)) if len(speeds) else math.nan
 
-    The label holds only the fields in which the given runs differ, such as "device=gpu, replicas=2".
+
+def _title(table: pd.DataFrame, baseline: str, base: list[str]) -> str:
+    """The finding: the fastest configuration, by what the intervals allow to say."""
+    if not base:
+        return f"No run of the baseline ({baseline}) can be used"
+    if table.empty:
+        return f"Nothing to compare with {baseline} yet"
+    best = table.iloc[0]
+    faster = table[table["called"] == Called.FASTER]
+    if len(faster):
+        return f"{faster.iloc[0]['label']} is {faster.iloc[0]['sentence'].partition(',')[0]} as fast as {baseline}"
+    if (table["called"] == Called.UNKNOWN).any():
+        return f"{best['label']} ran at {best['ratio']:.2f}x of {baseline}: too few runs to call it a difference"
+    if (table["called"] == Called.SLOWER).all():
+        return f"{baseline} is the fastest: everything else is slower"
+    return f"No configuration is surely faster than {baseline}"
+
+
+def labels_of(runs: pd.DataFrame) -> pd.Series:
+    """What tells runs apart, in few words, indexed by run_id.
+
+    Only the fields in which the given runs differ, such as "device=gpu, replicas=2"; the replicas' number and the
+    strategy go together, and so do the two batch sizes, so only the first that tells is named.
     """
     table = fields(runs)
     varying = [name for name in table if table[name].nunique() > 1]
-    labels = [", ".join(f"{name}={row[name]}" for name in varying) for row in table.to_dict("records")]
-    frame = pd.DataFrame({"cell": cells(runs).to_numpy(), "label": labels})
-    grouped = frame.groupby("cell", sort=True)["label"].agg(["first", "size"]).reset_index()
-    return grouped.rename(columns={"first": "label", "size": "runs"})[["cell", "runs", "label"]]
+    told = [name for position, name in enumerate(varying) if not _told(table, name, varying[:position])]
+    texts = [", ".join(_in_words(name, row[name]) for name in told) for row in table.to_dict("records")]
+    return pd.Series(texts, index=table.index, dtype="str").replace("", "all runs alike")
+
+
+def _in_words(name: str, value: str) -> str:
+    counted = {"replicas": "replica", "workers": "worker", "cpu_threads": "CPU thread"}
+    if name in counted and value.isdigit():
+        return f"{value} {counted[name]}{'' if value == '1' else 's'}"
+    if name == "device":
+        return value.upper()
+    if name in ("strategy", "precision", "machine"):
+        return value
+    if name in ("jit_compile", "deterministic"):
+        return {"jit_compile": "XLA", "deterministic": "deterministic"}[name] + (" on" if value == "true" else " off")
+    return f"{_WORDS.get(name, name)} {value}"
+
+
+_WORDS = {
+    "global_batch_size": "batch",
+    "per_replica_batch_size": "batch per replica",
+    "steps_per_execution": "steps per execution",
+    "dataset_options": "data set options",
+    "tensorflow": "TensorFlow",
+    "keras": "Keras",
+}
+
+
+def _told(table: pd.DataFrame, name: str, before: list[str]) -> bool:
+    """Whether the fields named before already tell this one: each of their combinations has one value of it."""
+    return bool(before) and bool((table.groupby(before, sort=False)[name].nunique() == 1).all())
+
+
+SUGGESTION_COLUMNS = {
+    "thing": "str",
+    "rule": "str",
+    "baseline": "str",
+    "label": "str",
+    "configurations": "int64",
+    "runs": "int64",
+}
+
+
+def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
+    """What can be compared among some runs.
+
+    Args:
+        runs: rows of RUN_COLUMNS, newest first; those that have not finished are passed over.
+
+    Returns:
+        SUGGESTION_COLUMNS, one row for each thing and set of runs that differ in nothing else, the one with the newest
+        run first; `baseline` is the natural baseline's run, `label` what all of the set have in common.
+    """
+    finished = runs[runs["status"] == "FINISHED"]
+    table = fields(finished)
+    if table.empty:
+        return pd.DataFrame(columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
+    order = {run_id: position for position, run_id in enumerate(table.index)}
+    rows = []
+    for thing in Thing:
+        for rule in BatchRule if thing in (Thing.REPLICAS, Thing.WORKERS) else (BatchRule.FIXED_GLOBAL,):
+            keys = [name for name in table if name not in may_differ(thing, rule)]
+            for _, group in table.groupby(keys, sort=False):
+                # Most runs of a team stand alone: only a set that differs in the thing itself is looked at closer.
+                if not _differs(group, thing):
+                    continue
+                mine = finished[finished["run_id"].isin(group.index)]
+                newest = min(group.index, key=order.__getitem__)
+                natural = baselines(mine, newest, thing, rule)
+                baseline = _natural(mine, [newest, *natural["run_id"].head(1)], thing)
+                rows.append(
+                    {
+                        "thing": str(thing),
+                        "rule": str(rule),
+                        "baseline": baseline,
+                        "label": _common(group, thing),
+                        "configurations": int(cells(mine).nunique()),
+                        "runs": len(group),
+                        "newest": order[newest],
+                    }
+                )
+    found = pd.DataFrame(rows, columns=[*SUGGESTION_COLUMNS, "newest"])
+    found = found.sort_values(["newest"], kind="stable", ignore_index=True)
+    return found[list(SUGGESTION_COLUMNS)].astype(SUGGESTION_COLUMNS)
+
+
+_OWN_FIELD = {
+    Thing.BATCH: "global_batch_size",
+    Thing.DETERMINISM: "deterministic",
+    Thing.DATA_OPTIONS: "dataset_options",
+}
+
+
+def _differs(group: pd.DataFrame, thing: Thing) -> bool:
+    if len(group) < 2:
+        return False
+    if thing is Thing.VERSIONS:
+        return bool(group["tensorflow"].nunique() > 1 or group["keras"].nunique() > 1)
+    return bool(group[_OWN_FIELD.get(thing, thing.value)].nunique() > 1)
+
+
+def _natural(runs: pd.DataFrame, candidates: list[str], thing: Thing) -> str:
+    """The CPU, or the fewest replicas or workers, or the smallest batch; else the first."""
+    column = {Thing.REPLICAS: "total_replicas", Thing.WORKERS: "workers", Thing.BATCH: "global_batch_size"}.get(thing)
+    chosen = runs.set_index("run_id")
+    if thing is Thing.DEVICE:
+        return min(candidates, key=lambda run_id: chosen["device"][run_id] != "cpu")
+    if column is None:
+        return candidates[-1]
+    least = chosen[column].astype("float64").min()
+    return str(chosen.index[chosen[column].astype("float64") == least][0])
+
+
+def _common(group: pd.DataFrame, thing: Thing) -> str:
+    first = group.iloc[0]
+    shown = [f"{first['workload']} on {first['dataset']}"]
+    if group["device"].nunique() == 1:
+        shown.append(str(first["device"]))
+    if group["global_batch_size"].nunique() == 1:
+        shown.append(f"batch {first['global_batch_size']}")
+    return ", ".join(shown)
+
+
+def pair(runs: pd.DataFrame, baseline: str, candidate: str) -> tuple[Thing, BatchRule, Check]:
+    """The thing by which two runs may be compared, found by looking: the first that fits.
+
+    Returns:
+        The thing, the rule, and the check; where nothing fits, the check that has the fewest fields in the way.
+
+    Raises:
+        KeyError: an unknown run.
+    """
+    tried: list[tuple[Thing, BatchRule, Check]] = []
+    for thing in Thing:
+        for rule in BatchRule if thing in (Thing.REPLICAS, Thing.WORKERS) else (BatchRule.FIXED_GLOBAL,):
+            found = check(runs, baseline, candidate, thing, rule)
+            if found.possible:
+                return thing, rule, found
+            tried.append((thing, rule, found))
+    return min(tried, key=lambda each: len(each[2].in_the_way))

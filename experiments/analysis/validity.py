@@ -12,17 +12,6 @@ import pandas as pd
 
 from training.names import Metric, RunStatus
 
-# Not recorded yet: the names under which the checks below look for them.
-OTHERS_CPU = "system/other_processes_cpu_percentage"  # CPU use on this host outside the run, 100 = all its CPUs
-CPU_PRESSURE = "system/runnable_threads_per_cpu"  # 1-minute load average over the CPUs this host may use
-CPU_STEAL = "system/cpu_steal_percentage"  # time the hypervisor gave to others
-CPU_THROTTLED = "system/cpu_throttled_percentage"  # of the time, by the control group's quota (cpu.stat)
-GPU_OTHERS = "system/gpu_{index}_other_processes"  # processes of others with a context on the GPU
-GPU_CLOCK = "system/gpu_{index}_sm_clock_mhz"
-GPU_THROTTLED = "system/gpu_{index}_throttled"  # 1 where NVML's clocks event reasons hold power, thermal or slowdown
-PROFILER = "profiler"  # column: tag, "true" while TensorFlow's profiler was on
-CPU_COUNT = "cpu_count"  # column: tag env.cpu_count, CPUs the host may use
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -43,15 +32,15 @@ LIMITS = Limits()
 FLAG_COLUMNS = {"run_id": "str", "flag": "str", "excludes": "bool", "detail": "str"}
 
 _SAMPLED = {
-    "contention": (OTHERS_CPU, "other processes used the processors"),
-    "oversubscribed": (CPU_PRESSURE, "more runnable threads than cores"),
-    "steal": (CPU_STEAL, "the hypervisor took time away"),
-    "throttled": (CPU_THROTTLED, "the control group's quota held the run back"),
+    "contention": (Metric.OTHERS_CPU, "other processes used the processors"),
+    "oversubscribed": (Metric.RUNNABLE_THREADS, "more runnable threads than cores"),
+    "steal": (Metric.CPU_STEAL, "the hypervisor took time away"),
+    "throttled": (Metric.CPU_THROTTLED, "the control group's quota held the run back"),
 }
 _ON_GPUS = {
-    "gpu_contention": (GPU_OTHERS, "other processes on the GPU"),
-    "gpu_throttled": (GPU_THROTTLED, "the GPU throttled"),
-    "gpu_clock": (GPU_CLOCK, "the GPU's clock moved"),
+    "gpu_contention": (Metric.GPU_OTHERS, "other processes on the GPU"),
+    "gpu_throttled": (Metric.GPU_THROTTLED, "the GPU throttled"),
+    "gpu_clock": (Metric.GPU_CLOCK, "the GPU's clock moved"),
 }
 
 Found = Iterator[tuple[str, bool, str]]
@@ -83,10 +72,10 @@ def _from_columns(run: dict) -> Found:
         else:
             detail = "simulated devices cut the hardware into parts"
         yield "simulated", True, detail
-    threads, workers, cores = _whole(run["cpu_threads"]), max(_whole(run["workers"]), 1), _whole(run.get(CPU_COUNT))
+    threads, workers, cores = _whole(run["cpu_threads"]), max(_whole(run["workers"]), 1), _whole(run["cpu_count"])
     if cores and threads * workers > cores:
         yield "oversubscribed", True, f"{workers} x {threads} threads on {cores} CPUs"
-    if _text(run.get(PROFILER)).lower() == "true":
+    if run["profiler"] is True or run["profiler"] is np.True_:
         yield "profiler", True, "TensorFlow's profiler was on"
     if _text(run["notice"]):
         yield "notice", False, _text(run["notice"])
@@ -136,7 +125,7 @@ def flags(runs: pd.DataFrame, steady: pd.DataFrame, history: pd.DataFrame, limit
     """Every flag of every run.
 
     Args:
-        runs: rows of RUN_COLUMNS; the columns `cpu_count` and `profiler` are used where they exist.
+        runs: rows of RUN_COLUMNS.
         steady: frame of `timing.steady_states` for these runs.
         history: long frame [run_id, metric, step, value, timestamp]; its `system/...` metrics are used.
         limits: from where on a figure is doubtful.
@@ -173,10 +162,10 @@ def unchecked(run: pd.Series, history: pd.DataFrame) -> list[str]:
     if run["device"] == "gpu":
         checks += [(template.format(index=0), words) for template, words in _ON_GPUS.values()]
     missing = [f"{words} ({metric})" for metric, words in checks if metric not in metrics]
-    return missing + [f"{words} ({name})" for name, words in _COLUMN_CHECKS.items() if name not in run.index]
+    return missing + [f"{words} ({name})" for name, words in _COLUMN_CHECKS.items() if pd.isna(run[name])]
 
 
-_COLUMN_CHECKS = {CPU_COUNT: "more threads than CPUs", PROFILER: "profiler on"}
+_COLUMN_CHECKS = {"cpu_count": "more threads than CPUs", "profiler": "profiler on"}
 
 
 def included(runs: pd.DataFrame, flagged: pd.DataFrame, put_back: frozenset[str] = frozenset()) -> pd.Series:

@@ -15,10 +15,6 @@ import pandas as pd
 from experiments.analysis.comparable import BatchRule, Thing, baselines
 from training.names import Metric
 
-# Not recorded yet: where these metrics exist (seconds, once a run), they are preferred to what other runs tell.
-TIME_ALL_REDUCE = "time/all_reduce"  # one all-reduce of the model's gradients over all replicas, as a step does it
-TIME_STEP_ONE_EXAMPLE = "time/step_one_example"  # one steady step with a single example per replica
-
 MODERATE_INPUT, HIGH_INPUT = 0.05, 0.20
 """Shares of step time from which a run is moderately, and highly, input-bound: TensorFlow's profiler uses these
 (kModeratelyInfeedBoundThresholdInPercent and kHighly... in its input pipeline analysis)."""
@@ -144,9 +140,9 @@ def _synchronising_share(run: dict, runs: pd.DataFrame, states: dict[str, dict],
     if float(run["total_replicas"]) <= 1:
         return Share(0.0, "one replica")
     step = _step_seconds(run, states)
-    measured = _total(history, TIME_ALL_REDUCE)
+    measured = _total(history, Metric.TIME_ALL_REDUCE)
     if len(measured) and math.isfinite(step):
-        return Share(min(float(measured.median()) / step, 1.0), f"measured, {TIME_ALL_REDUCE}")
+        return Share(min(float(measured.median()) / step, 1.0), f"measured, {Metric.TIME_ALL_REDUCE}")
     for thing in (Thing.REPLICAS, Thing.WORKERS):
         if not math.isfinite(step):
             break
@@ -157,7 +153,7 @@ def _synchronising_share(run: dict, runs: pd.DataFrame, states: dict[str, dict],
             source = f"against {len(single)} runs on one replica with the same batch per replica"
             mark = "; these simulated replicas also share the hardware" if run["simulated"] else ""
             return Share(max(share, 0.0), source + mark)
-    return Share(math.nan, f"{TIME_ALL_REDUCE}, or a run on one replica with the same batch per replica")
+    return Share(math.nan, f"{Metric.TIME_ALL_REDUCE}, or a run on one replica with the same batch per replica")
 
 
 def _launching_share(run: dict, runs: pd.DataFrame, states: dict[str, dict], history: pd.DataFrame) -> Share:
@@ -170,14 +166,16 @@ def _launching_share(run: dict, runs: pd.DataFrame, states: dict[str, dict], his
     step, batch = _step_seconds(run, states), float(run["per_replica_batch_size"])
     if not math.isfinite(step):
         return Share(math.nan, "a steady state")
-    measured = _total(history, TIME_STEP_ONE_EXAMPLE)
+    measured = _total(history, Metric.TIME_STEP_ONE_EXAMPLE)
     if len(measured):
-        return Share(min(float(measured.median()) / step, 1.0), f"measured, {TIME_STEP_ONE_EXAMPLE}")
+        return Share(min(float(measured.median()) / step, 1.0), f"measured, {Metric.TIME_STEP_ONE_EXAMPLE}")
     others = _reference_steps(runs, run["run_id"], states, Thing.BATCH)
     sizes = np.append(others["batch"].to_numpy(float), batch)
     seconds = np.append(others["seconds"].to_numpy(float), step)
     if len(np.unique(sizes)) < 2 or sizes.max() < 2 * batch:
-        return Share(math.nan, f"{TIME_STEP_ONE_EXAMPLE}, or a run that differs only in a batch twice as large or more")
+        return Share(
+            math.nan, f"{Metric.TIME_STEP_ONE_EXAMPLE}, or a run that differs only in a batch twice as large or more"
+        )
     # Errors are relative: weigh by 1 / seconds, else the largest batch alone would place the line.
     weights = 1 / seconds
     design = np.column_stack([np.ones_like(sizes), sizes]) * weights[:, None]
@@ -253,6 +251,19 @@ def verdict(run_id: str, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.D
         return Verdict(cause, math.nan, "", shares, unmeasured)
     of = "the run" if cause is Cause.COMPILING else "training time"
     return Verdict(cause, shares[cause].value, of, shares, unmeasured, moderate)
+
+
+def references(runs: pd.DataFrame, run_id: str, most: int = 30) -> list[str]:
+    """The runs whose timing helps a verdict: those that differ in replicas, workers or batch only, the newest first.
+
+    Raises:
+        KeyError: an unknown run.
+    """
+    things = (Thing.REPLICAS, Thing.WORKERS, Thing.BATCH)
+    found = {
+        other for thing in things for other in baselines(runs, run_id, thing, BatchRule.FIXED_PER_REPLICA)["run_id"]
+    }
+    return [other for other in runs["run_id"] if other in found][:most]
 
 
 VERDICT_COLUMNS = {"run_id": "str", "cause": "str", "share": "float64", "of": "str", "sentence": "str"}

@@ -74,6 +74,7 @@ RUN_COLUMNS: dict[str, str] = {
     # Where it ran.
     "host": _TEXT,
     "cpu_model": _TEXT,
+    "cpu_count": _WHOLE,  # CPUs it could use, all workers together
     "gpu_model": _TEXT,
     "tensorflow": _TEXT,
     "keras": _TEXT,
@@ -81,6 +82,7 @@ RUN_COLUMNS: dict[str, str] = {
     "jit_compile_resolved": _TEXT,
     "devices_asked": _TEXT,
     "devices_seen": _TEXT,
+    "profiler": _FLAG,  # TensorFlow's profiler was on while it trained
 }
 """Column -> dtype of the table of runs. A text is never missing (""), a whole number or a flag may be NA, another
 number NaN."""
@@ -144,6 +146,8 @@ def row(run: "Run") -> Row:
         "total_replicas": _product(values["replicas"], values["workers"]),
         "simulated": tags.get(Tag.SIMULATED) == "true" or bool(values["logical_devices"]),
         "replicas_in_sync": _parsed(_WHOLE, tags.get(Tag.REPLICAS_IN_SYNC, "")),
+        "cpu_count": _parsed(_WHOLE, tags.get(Tag.CPU_COUNT, "")),
+        "profiler": _parsed(_FLAG, tags.get(Tag.PROFILER, "")),
         "submitted": submitted,
         # MLflow's start is when the run was created, which is when it was submitted.
         "started": submitted + round(queue * 1000) if submitted and math.isfinite(queue) else None,

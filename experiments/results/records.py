@@ -2,6 +2,7 @@
 
 import json
 import typing
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from training.spec import RunSpec
 
 MOST_POINTS = 2_500  # points a metric that `history` gives; MLflow's own charts draw as many
 HISTORY_COLUMNS = {"metric": "str", "step": "int64", "value": "float64", "timestamp": "datetime64[ms, UTC]"}
+_AT_ONCE = 4  # requests to the tracking server side by side
 _SHORTEST_PREFIX = 6
 _BULK_HISTORY = "/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval"
 
@@ -175,6 +177,20 @@ def history(settings: Settings, run_id: str, metrics: typing.Iterable[str] | Non
         f"{', '.join(sampled)}: {MOST_POINTS:,} points each, evenly spaced, of what was logged" if sampled else ""
     )
     return table
+
+
+def histories(settings: Settings, run_ids: typing.Sequence[str]) -> pd.DataFrame:
+    """What `history` gives of several runs, one below the other: `run_id` and `HISTORY_COLUMNS`.
+
+    Raises:
+        UnknownRun: there is no such run.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        parts = list(pool.map(lambda run_id: history(settings, run_id).assign(run_id=run_id), run_ids))
+    dtypes = {"run_id": "str", **HISTORY_COLUMNS}
+    if not parts:
+        return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in dtypes.items()})
+    return pd.concat(parts, ignore_index=True)[list(dtypes)].astype(dtypes)
 
 
 def _points(settings: Settings, run_id: str, name: str) -> list[tuple[int, float, int]]:

@@ -66,7 +66,7 @@ def test_a_running_run_shows_how_far_it_is_and_can_be_stopped(morning: dict[str,
     assert app.progress[0].value == pytest.approx(37.5, abs=1)
     assert re.match(r"Training, epoch 4 of 8 · [\d.]+ s left", app.progress[0].text)
     assert {metric.label: metric.value for metric in app.metric}["Epochs done"] == "3 of 8"
-    assert "Stop" in [button.label for button in app.button]
+    assert "Yes, stop it" in [button.label for button in app.button]
 
 
 def test_a_failed_run_says_why_before_anything_else(morning: dict[str, str], open_page: OpenPage) -> None:
@@ -193,26 +193,22 @@ def test_a_nasty_name_is_a_plain_title(home: Settings, open_page: OpenPage, name
     ]
 
 
-def test_stop_is_asked_twice_and_reaches_the_queue(home: Settings, open_page: OpenPage) -> None:
+def test_stop_reaches_the_queue(home: Settings, open_page: OpenPage) -> None:
     run_id = add_run(home, RunSpec(), RunStatus.RUNNING, points=history_of(1))
     app = open_page("run", run=run_id)
 
-    app.button(key="run_stop").click().run()
     assert queue.get_run(home, run_id).data.tags.get(Tag.CANCEL_REQUESTED) is None
-    app.button(key="run_stop_no").click().run()
-    app.button(key="run_stop").click().run()
     app.button(key="run_stop_yes").click().run()
 
     assert queue.get_run(home, run_id).data.tags[Tag.CANCEL_REQUESTED] == "true"
     assert "Stopping; finished epochs are kept." in words(app)
-    assert "Stop" not in [button.label for button in app.button]
+    assert "Yes, stop it" not in [button.label for button in app.button]
 
 
 def test_stopping_a_run_that_has_not_started_ends_it_at_once(home: Settings, open_page: OpenPage) -> None:
     run_id = add_run(home, RunSpec(), RunStatus.SCHEDULED)
     app = open_page("run", run=run_id)
 
-    app.button(key="run_stop").click().run()
     app.button(key="run_stop_yes").click().run()
 
     assert queue.get_run(home, run_id).info.status == RunStatus.KILLED

@@ -1,50 +1,155 @@
-"""The table of every configuration against one baseline."""
+"""Every configuration against one baseline, and what can be compared at all."""
 
 import pytest
 
-from experiments.analysis.comparable import Thing
-from experiments.analysis.speedup import costs
-from experiments.analysis.tables import SPEEDUP_COLUMNS, configurations, speedups
+from experiments.analysis.comparable import BatchRule, Thing
+from experiments.analysis.evidence import LEFT_OUT_COLUMNS, gather
+from experiments.analysis.tables import (
+    SPEEDUP_COLUMNS,
+    SUGGESTION_COLUMNS,
+    labels_of,
+    pair,
+    speedups,
+    suggestions,
+    to_compare,
+)
 from tests.experiments.analysis import frames
 
 GPU = {"device": "gpu", "gpu_model": "A GPU"}
 
 
-def _frames():
-    runs = frames.runs(
+def _runs():
+    return frames.runs(
         {"run_id": "half", **GPU, "precision": "mixed_float16"},
         *({"run_id": f"gpu{i}", **GPU} for i in range(3)),
         *({"run_id": f"cpu{i}"} for i in range(3)),
     )
-    speeds = {f"cpu{i}": 100.0 + i for i in range(3)} | {f"gpu{i}": 1000.0 + i for i in range(3)} | {"half": 3000.0}
-    steady = frames.steady(**speeds)
-    return runs, steady, costs(runs, steady)
 
 
-def test_equal_runs_are_taken_together_and_what_cannot_be_compared_says_why():
-    runs, steady, cost = _frames()
-    found = speedups(runs, steady, cost, "cpu1", Thing.DEVICE)
-    assert list(found.columns) == list(SPEEDUP_COLUMNS)
-    assert found["run_ids"][0] == ("gpu0", "gpu1", "gpu2")
-    assert found["ratio"][0] == pytest.approx(1001 / 101, rel=1e-3)
-    assert found["low"][0] < found["ratio"][0] < found["high"][0]
-    assert found["end_to_end"][0] < found["ratio"][0]
-    assert found["refusal"][1] == "precision: float32 / mixed_float16"
-    assert found["sentence"][1].startswith("cannot be compared")
-    assert found["ratio"].isna()[1]
+def _history(**milliseconds):
+    """Epochs of 1,000 examples: the first with warm-up, then three of a length; with 1% between runs."""
+    return frames.pd.concat(
+        [frames.epochs(run_id, [2 * each / 1e3, *[each / 1e3] * 3]) for run_id, each in milliseconds.items()],
+        ignore_index=True,
+    )
+
+
+@pytest.fixture
+def evidence():
+    speeds = {f"cpu{i}": 10_000 + 100 * i for i in range(3)} | {f"gpu{i}": 1_000 + 10 * i for i in range(3)}
+    return gather(_runs(), _history(**speeds, half=333))
+
+
+def test_equal_runs_are_taken_together(evidence):
+    found = speedups(evidence, "cpu1", Thing.DEVICE)
+    assert list(found.table.columns) == list(SPEEDUP_COLUMNS)
+    (row,) = found.table.to_dict("records")
+    assert row["run_ids"] == ("gpu0", "gpu1", "gpu2")
+    assert row["ratio"] == pytest.approx(10.0, rel=1e-6)
+    assert row["low"] < 10.0 < row["high"]
+    assert row["throughput"] == pytest.approx(1000 / 1.01, rel=1e-3)
+    assert row["end_to_end"] < 10.0
+    assert found.baseline_run_ids == ("cpu0", "cpu1", "cpu2")
+    assert (row["label"], found.baseline) == ("GPU", "CPU")
+    assert found.title.startswith("GPU is 10.00x (9.7")
+    assert found.title.endswith("as fast as CPU")
+
+
+def test_only_runs_that_match_are_asked_for():
+    assert to_compare(_runs(), "cpu1", Thing.DEVICE) == [f"gpu{i}" for i in range(3)] + [f"cpu{i}" for i in range(3)]
+    assert to_compare(_runs(), "half", Thing.PRECISION) == ["half", "gpu0", "gpu1", "gpu2"]
+    with pytest.raises(KeyError, match="nobody"):
+        to_compare(_runs(), "nobody", Thing.DEVICE)
 
 
 def test_nothing_to_compare_with():
-    runs = frames.runs({"run_id": "a"})
-    steady = frames.steady(a=1)
-    found = speedups(runs, steady, costs(runs, steady), "a", Thing.DEVICE)
-    assert found.empty
-    assert list(found.columns) == list(SPEEDUP_COLUMNS)
-    with pytest.raises(KeyError, match="nobody"):
-        speedups(runs, steady, costs(runs, steady), "nobody", Thing.DEVICE)
+    found = speedups(gather(frames.runs({"run_id": "a"}), _history(a=10)), "a", Thing.DEVICE)
+    assert found.table.empty
+    assert list(found.table.columns) == list(SPEEDUP_COLUMNS)
+    assert found.title.startswith("Nothing to compare with")
 
 
-def test_configurations_are_told_apart_by_what_differs():
-    found = configurations(_frames()[0])
-    assert list(found["runs"]) == [1, 3, 3]
-    assert found["label"][1].startswith("device=gpu, precision=float32")
+def test_doubtful_runs_stay_out_and_visible_and_may_be_put_back(evidence):
+    runs = _runs()
+    runs.loc[runs["run_id"] == "gpu1", "status"] = "KILLED"
+    doubtful = gather(runs, evidence.history)
+    found = speedups(doubtful, "cpu1", Thing.DEVICE)
+    assert found.table["run_ids"][0] == ("gpu0", "gpu2")
+    assert list(found.left_out.columns) == list(LEFT_OUT_COLUMNS)
+    assert list(found.left_out[["run_id", "flag"]].iloc[0]) == ["gpu1", "unfinished"]
+    again = gather(runs, evidence.history, put_back=frozenset({"gpu1"}))
+    assert speedups(again, "cpu1", Thing.DEVICE).table["run_ids"][0] == ("gpu0", "gpu1", "gpu2")
+
+
+def test_a_baseline_without_a_usable_run_says_so(evidence):
+    runs = _runs()
+    runs.loc[runs["device"] == "cpu", "status"] = "FAILED"
+    found = speedups(gather(runs, evidence.history), "cpu1", Thing.DEVICE)
+    assert found.title == "No run of the baseline (CPU) can be used"
+    assert found.table["ratio"].isna().all()
+    assert "baseline has no run" in found.table["sentence"][0]
+
+
+def test_slower_is_said_and_never_hidden():
+    history = _history(**{f"cpu{i}": 100 + i for i in range(3)}, **{f"gpu{i}": 1_000 + 10 * i for i in range(3)})
+    runs = _runs().iloc[1:].reset_index(drop=True)
+    found = speedups(gather(runs, history), "cpu0", Thing.DEVICE)
+    assert found.table["ratio"][0] == pytest.approx(0.1, rel=0.01)
+    assert found.title == "CPU is the fastest: everything else is slower"
+
+
+def test_one_run_each_is_no_finding():
+    runs = frames.runs({"run_id": "g", **GPU}, {"run_id": "c"})
+    found = speedups(gather(runs, _history(g=10, c=100)), "c", Thing.DEVICE)
+    assert found.title == "GPU ran at 10.00x of CPU: too few runs to call it a difference"
+
+
+def test_labels_name_only_what_differs_and_nothing_twice():
+    runs = frames.runs(
+        {"run_id": "a"},
+        {"run_id": "b", "replicas": 2, "strategy": "mirrored"},
+        {"run_id": "c", "replicas": 2, "strategy": "mirrored", "jit_compile_resolved": "true"},
+    )
+    labels = labels_of(runs)
+    assert labels["a"] == "one_device, XLA off"
+    assert labels["c"] == "mirrored, XLA on"
+    assert list(labels_of(runs.iloc[:1])) == ["all runs alike"]
+
+
+def test_suggestions_are_sets_that_differ_in_one_thing():
+    found = suggestions(_runs())
+    assert list(found.columns) == list(SUGGESTION_COLUMNS)
+    assert found[["thing", "baseline", "configurations", "runs"]].to_dict("records") == [
+        {"thing": "precision", "baseline": "gpu0", "configurations": 2, "runs": 4},
+        {"thing": "device", "baseline": "cpu0", "configurations": 2, "runs": 6},
+    ]
+    assert found["label"][0] == "mnist_cnn on fashion_mnist, gpu, batch 64"
+
+
+def test_suggestions_start_scaling_at_one_and_batches_at_the_smallest():
+    weak = [
+        {
+            "run_id": f"r{n}",
+            "replicas": n,
+            "global_batch_size": 64 * n,
+            "strategy": "mirrored" if n > 1 else "one_device",
+        }
+        for n in (4, 2, 1)
+    ]
+    found = suggestions(frames.runs(*weak))
+    assert found[["thing", "rule", "baseline"]].to_dict("records") == [
+        {"thing": "replicas", "rule": BatchRule.FIXED_PER_REPLICA, "baseline": "r1"}
+    ]
+    sizes = suggestions(frames.runs(*({"run_id": f"b{n}", "global_batch_size": n} for n in (256, 64, 1024))))
+    assert list(sizes["baseline"]) == ["b64"]
+    assert suggestions(frames.runs()).empty
+    assert suggestions(frames.runs({"run_id": "a"}, {"run_id": "b"})).empty
+
+
+def test_a_pair_is_compared_by_the_thing_that_differs():
+    runs = _runs()
+    thing, _, found = pair(runs, "cpu0", "gpu0")
+    assert (thing, found.possible) == (Thing.DEVICE, True)
+    thing, _, found = pair(runs, "cpu0", "half")
+    assert not found.possible
+    assert found.in_the_way == ("precision: float32 / mixed_float16",)

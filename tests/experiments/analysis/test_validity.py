@@ -1,15 +1,15 @@
 """Flags of doubtful timing, each from its figure."""
 
-import pandas as pd
 import pytest
 
 from experiments.analysis import validity
 from experiments.analysis.validity import flags, included, unchecked
 from tests.experiments.analysis import frames
+from training.names import Metric
 
 
-def _flags(run, history=None, steady=None, **columns):
-    runs = frames.runs({"run_id": "a", **run}).assign(**columns)
+def _flags(run, history=None, steady=None):
+    runs = frames.runs({"run_id": "a", **run})
     steady = frames.steady(a=100) if steady is None else steady
     return flags(runs, steady, frames.history() if history is None else history).set_index("flag")
 
@@ -40,13 +40,14 @@ def test_flags_of_the_record(run, flag, words):
 
 def test_more_threads_than_cpus():
     run = {"workers": 2, "strategy": "multi_worker_mirrored", "cpu_threads": 2}
-    assert _flags(run, cpu_count=2).loc["oversubscribed", "detail"] == "2 x 2 threads on 2 CPUs"
-    assert _flags(run, cpu_count=4).empty
+    assert _flags({**run, "cpu_count": 2}).loc["oversubscribed", "detail"] == "2 x 2 threads on 2 CPUs"
+    assert _flags({**run, "cpu_count": 4}).empty
     assert _flags(run).empty  # not recorded: not raised
 
 
 def test_the_profiler_and_a_notice():
-    assert _flags({}, profiler="true").loc["profiler", "excludes"]
+    assert _flags({"profiler": True}).loc["profiler", "excludes"]
+    assert _flags({"profiler": False}).empty
     noticed = _flags({"notice": "NaN at epoch 1"})
     assert not noticed.loc["notice", "excludes"]
 
@@ -54,13 +55,13 @@ def test_the_profiler_and_a_notice():
 @pytest.mark.parametrize(
     ("metric", "values", "flag"),
     [
-        (validity.OTHERS_CPU, [40, 30, 50], "contention"),
-        (validity.CPU_PRESSURE, [2.5, 2.0, 3.0], "oversubscribed"),
-        (validity.CPU_STEAL, [5, 6, 7], "steal"),
-        (validity.CPU_THROTTLED, [20, 10, 30], "throttled"),
-        (validity.GPU_OTHERS.format(index=0), [0, 1, 0], "gpu_contention"),
-        (validity.GPU_THROTTLED.format(index=0), [0, 0, 1], "gpu_throttled"),
-        (validity.GPU_CLOCK.format(index=0), [1980, 1980, 1200], "gpu_clock"),
+        (Metric.OTHERS_CPU, [40, 30, 50], "contention"),
+        (Metric.RUNNABLE_THREADS, [2.5, 2.0, 3.0], "oversubscribed"),
+        (Metric.CPU_STEAL, [5, 6, 7], "steal"),
+        (Metric.CPU_THROTTLED, [20, 10, 30], "throttled"),
+        (Metric.GPU_OTHERS.format(index=0), [0, 1, 0], "gpu_contention"),
+        (Metric.GPU_THROTTLED.format(index=0), [0, 0, 1], "gpu_throttled"),
+        (Metric.GPU_CLOCK.format(index=0), [1980, 1980, 1200], "gpu_clock"),
     ],
 )
 def test_flags_of_the_samples(metric, values, flag):
@@ -90,9 +91,12 @@ def test_a_run_is_put_back_by_hand_but_not_without_a_number():
 
 def test_what_was_not_recorded_is_said():
     run = frames.runs({"run_id": "a", "device": "gpu"}).iloc[0]
-    history = frames.history(("a", validity.OTHERS_CPU, [0], [0]), ("b", validity.CPU_STEAL, [0], [0]))
+    history = frames.history(("a", Metric.OTHERS_CPU, [0], [0]), ("b", Metric.CPU_STEAL, [0], [0]))
     found = unchecked(run, history)
-    assert not any(validity.OTHERS_CPU in text for text in found)
-    assert any(validity.CPU_STEAL in text for text in found)
+    assert not any(Metric.OTHERS_CPU in text for text in found)
+    assert any(Metric.CPU_STEAL in text for text in found)
     assert any("gpu_0_sm_clock" in text for text in found)
-    assert isinstance(run, pd.Series)
+    assert any("cpu_count" in text for text in found)
+    assert any("profiler" in text for text in found)
+    known = frames.runs({"run_id": "a", "cpu_count": 2, "profiler": False}).iloc[0]
+    assert not any("cpu_count" in text or "profiler" in text for text in unchecked(known, history))

@@ -6,15 +6,9 @@ import pandas as pd
 import pytest
 
 from experiments.analysis.timing import steady_states
-from experiments.analysis.verdict import (
-    TIME_ALL_REDUCE,
-    TIME_STEP_ONE_EXAMPLE,
-    VERDICT_COLUMNS,
-    Cause,
-    verdict,
-    verdicts,
-)
+from experiments.analysis.verdict import VERDICT_COLUMNS, Cause, verdict, verdicts
 from tests.experiments.analysis import frames
+from training.names import Metric
 
 STREAM = '{"pipeline": "tf_data"}'
 TWO = {"workers": 2, "strategy": "multi_worker_mirrored"}
@@ -61,7 +55,7 @@ def test_the_small_batch_is_named_from_runs_with_larger_ones():
     assert "larger batch" in found.sentence()
     largest = _verdict("b256", runs, *histories)
     assert largest.cause is Cause.UNKNOWN  # nothing larger tells what a step costs whatever its batch
-    assert TIME_STEP_ONE_EXAMPLE in largest.sentence()
+    assert Metric.TIME_STEP_ONE_EXAMPLE in largest.sentence()
 
 
 def test_a_tiny_model_on_many_replicas_is_synchronising():
@@ -83,7 +77,9 @@ def test_hand_over_to_replicas_is_not_taken_for_input():
 
 def test_measured_times_are_preferred():
     run, history = _run("a", 2.0, 100, **TWO)  # 20 ms a step
-    measured = frames.history(("a", TIME_ALL_REDUCE, [0], [0.012]), ("a", TIME_STEP_ONE_EXAMPLE, [0], [0.013]))
+    measured = frames.history(
+        ("a", Metric.TIME_ALL_REDUCE, [0], [0.012]), ("a", Metric.TIME_STEP_ONE_EXAMPLE, [0], [0.013])
+    )
     found = _verdict("a", frames.runs(run), history, measured)
     assert found.cause is Cause.SYNCHRONISING
     assert found.share == pytest.approx(0.6)
@@ -101,14 +97,14 @@ def test_compiling_is_a_share_of_the_whole_run():
 
 def test_computing_only_when_the_rest_was_measured_and_is_small():
     run, history = _run("a", 2.0, 100)
-    measured = frames.history(("a", TIME_STEP_ONE_EXAMPLE, [0], [0.0002]))
+    measured = frames.history(("a", Metric.TIME_STEP_ONE_EXAMPLE, [0], [0.0002]))
     found = _verdict("a", frames.runs(run), history, measured)
     assert found.cause is Cause.COMPUTING
     assert found.share == pytest.approx(0.99)
     unknown = _verdict("a", frames.runs(run), history)
     assert unknown.cause is Cause.UNKNOWN
     assert math.isnan(unknown.share)
-    assert TIME_STEP_ONE_EXAMPLE in unknown.sentence()
+    assert Metric.TIME_STEP_ONE_EXAMPLE in unknown.sentence()
 
 
 def test_one_line_a_run_with_fixed_columns():
