@@ -40,11 +40,16 @@ class Metric:
     TIME_FIRST_STEP = "time/first_step"  # first call of one step: tracing and compiling included
     TIME_TOTAL = "time/total"  # process started -> training ended
 
+    # Once a run, measured after it (training.worker.diagnosis); not for a run of a single epoch.
+    TIME_ALL_REDUCE = "time/all_reduce"  # one all-reduce of the model's gradients over all replicas
+    TIME_STEP_ONE_EXAMPLE = "time/step_one_example"  # one steady step with a single example per replica
+
     # Once an epoch.
     TIME_EPOCH_TRAIN = "time/epoch_train"
     TIME_EPOCH_VALIDATION = "time/epoch_validation"
     TIME_INPUT_WAIT = "time/input_wait"
     EXAMPLES_PER_SECOND = "throughput/examples_per_second"
+    WORKER_THROUGHPUT = "throughput/worker_{index}"  # of several: its own real examples over its own time in steps
 
     # Once a window of `steps_per_execution` steps; step = training steps done when the window ended.
     WINDOW = "throughput/window"
@@ -57,6 +62,19 @@ class Metric:
     SYSTEM_GPU_UTILIZATION = "system/gpu_{index}_utilization_percentage"
     SYSTEM_GPU_MEMORY = "system/gpu_{index}_memory_usage_megabytes"
     GPU_PEAK_MEMORY = "system/gpu_{index}_peak_memory_megabytes"  # TensorFlow's own figure for its allocator
+
+    # Of each of several workers, where it is on the supervisor's host.
+    WORKER_CPU = "system/worker_{index}_cpu_percentage"  # 100 = all the CPUs it was given
+    WORKER_MEMORY = "system/worker_{index}_memory_megabytes"  # resident, with its descendants
+
+    # What may have disturbed the run, on the supervisor's host and the run's GPUs.
+    OTHERS_CPU = "system/other_processes_cpu_percentage"  # CPU use outside the run, 100 = all CPUs of the host
+    RUNNABLE_THREADS = "system/runnable_threads_per_cpu"  # at the moment of the sample
+    CPU_STEAL = "system/cpu_steal_percentage"  # CPU time the hypervisor gave to others, 100 = all of the host's
+    CPU_THROTTLED = "system/cpu_throttled_percentage"  # held back by a control group's quota, 100 = one CPU throughout
+    GPU_OTHERS = "system/gpu_{index}_other_processes"  # processes of others with a context on the GPU
+    GPU_CLOCK = "system/gpu_{index}_sm_clock_mhz"  # only while it works: an idle GPU clocks down
+    GPU_THROTTLED = "system/gpu_{index}_throttled"  # 1 where power or heat holds its clocks down, else 0
 
 
 class Tag:
@@ -87,6 +105,7 @@ class Tag:
     EXAMPLES_PER_EPOCH = "examples_per_epoch"
     VALIDATION_EXAMPLES = "validation_examples"
     PARAMETERS = "model_parameters"
+    PROFILER = "profiler"  # "true" when TensorFlow's profiler was on while the run trained
 
     # Environment.
     PYTHON = "env.python"
@@ -97,7 +116,7 @@ class Tag:
     CUDNN = "env.cudnn"
     GIT_COMMIT = "mlflow.source.git.commit"
     CPU_MODEL = "env.cpu_model"
-    CPU_COUNT = "env.cpu_count"
+    CPU_COUNT = "env.cpu_count"  # that the run may use, all workers together
     GPU_MODEL = "env.gpu_model"
     GPU_IDS = "env.gpu_ids"  # "GPU:0 = physical 5 (GPU-<uuid>)", one a line
     DRIVER = "env.driver"
@@ -116,6 +135,7 @@ class Phase(StrEnum):
     TRAINING = "training"
     VALIDATING = "validating"
     SAVING = "saving"
+    MEASURING = "measuring"
     ENDED = "ended"
 
 

@@ -141,6 +141,8 @@ def test_a_row_holds_what_was_asked_and_what_came_out(settings: Settings) -> Non
         Tag.REASON: "waiting for 2 CPUs",
         Tag.REPLICAS_IN_SYNC: "2",
         Tag.HOST: "box",
+        Tag.CPU_COUNT: "8",
+        Tag.PROFILER: "false",
     }.items():
         client.set_tag(run_id, tag, value)
     row = Results(settings).runs().iloc[0]
@@ -149,6 +151,7 @@ def test_a_row_holds_what_was_asked_and_what_came_out(settings: Settings) -> Non
     assert (row.dataset_options, row.strategy, row.seed) == ('{"examples": 640}', "mirrored", 2**32 - 1)
     assert (row.deterministic, row.jit_compile, row.learning_rate) == (True, False, 0.01)
     assert row.cpu_threads is pd.NA
+    assert (row.cpu_count, row.profiler) == (8, False)
     assert (row.total_replicas, row.per_replica_batch_size, row.replicas_in_sync, row.simulated) == (2, 32, 2, True)
     assert (row.loss, row.time_queue) == (0.25, 2.5)
     assert math.isnan(row.val_loss)
@@ -222,6 +225,7 @@ def test_runs_of_others_leave_gaps_and_break_nothing(settings: Settings) -> None
     row = table.loc[strange]
     assert row["name"] == "<b>x</b>"
     assert (row.replicas, row.workers, row.total_replicas, row.seed, row.jit_compile) == (pd.NA,) * 5
+    assert (row.cpu_count, row.profiler) == (pd.NA, pd.NA)
     assert math.isnan(row.learning_rate)
     assert row.started is pd.NaT
     assert (row.progress, table.loc[bare].progress) == (0, 0)
