@@ -11,7 +11,7 @@ from tests.dashboard.seed import NASTY_NAMES, add_run, history_of
 from training.names import RunStatus, Tag
 from training.spec import RunSpec
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

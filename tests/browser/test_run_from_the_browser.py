@@ -10,7 +10,7 @@ from experiments.results import Results
 from tests.browser.conftest import Lab, cells
 from training.names import RunStatus
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def open_launch(page: Page, lab: Lab, name: str) -> None:

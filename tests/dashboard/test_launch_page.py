@@ -120,6 +120,7 @@ def test_tags_that_cannot_be_read_refuse_the_start(home: Settings, launch: AppTe
     assert home.client().get_run(run["run_id"]).data.tags["tag.ticket"] == "A-1"
 
 
+@pytest.mark.alone
 def test_start_queues_exactly_what_the_form_says(home: Settings, launch: AppTest) -> None:
     launch.number_input(key="launch_epochs").set_value(2)
     launch.number_input(key="launch_option_synthetic_examples").set_value(640)

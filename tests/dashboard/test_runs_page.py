@@ -88,6 +88,7 @@ def test_nasty_names_reach_the_table_unchanged(home: Settings, open_page: OpenPa
         assert sorted(shown[column]) == sorted(NASTY_NAMES)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_five_thousand_runs_are_all_there_and_fast(home: Settings, open_page: OpenPage) -> None:
     add_many(home, 5_000)

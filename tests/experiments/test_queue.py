@@ -235,6 +235,7 @@ def tracking_server(settings: Settings, log: Path) -> Iterator[str]:
         process.wait(20)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_against_a_server_submitting_is_quick_and_results_are_the_same(settings: Settings, tmp_path: Path) -> None:
     with tracking_server(settings, tmp_path / "server.log") as address:

@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from training.names import Metric, Tag
 from training.worker.recording import replay
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(600)]
 
 WINDOWS = 60
 STEADY = f"""

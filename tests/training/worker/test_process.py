@@ -125,6 +125,7 @@ def test_a_saved_model_is_one_that_mlflow_can_load():
     assert not train().folder.model.exists()
 
 
+@pytest.mark.alone
 def test_waiting_for_a_slow_pipeline_is_measured_and_a_fast_one_waits_next_to_nothing():
     options = {"examples": 640, "validation_examples": 50, "pipeline": "tf_data"}
     slow = train(dataset_options={**options, "delay_ms": 400.0}, epochs=2)
