@@ -1,6 +1,6 @@
 """Whether a run may be queued: its spec, its data set, and the machines it is for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from experiments import capacity
 from experiments.capacity import Capacity
@@ -22,11 +22,20 @@ def check(settings: Settings, spec: RunSpec) -> list[Problem]:
         Errors refuse the run; warnings do not. Machines that cannot be asked are a warning: the queue takes the run,
         and it waits until they answer.
     """
+    return _check(lambda: capacity.of(settings), spec)
+
+
+def check_on(machines: Capacity, spec: RunSpec) -> list[Problem]:
+    """As `check`, for machines that are known already."""
+    return _check(lambda: machines, spec)
+
+
+def _check(machines: Callable[[], Capacity], spec: RunSpec) -> list[Problem]:
     found = spec_checks.problems(spec)
     # A spec that is wrong by itself says nothing sensible about machines.
     if any(problem.severity is Severity.ERROR for problem in found):
         return found
-    return [*found, *_dataset(spec), *_machines(settings, spec)]
+    return [*found, *_dataset(spec), *_machines(machines, spec)]
 
 
 def _dataset(spec: RunSpec) -> Iterator[Problem]:
@@ -35,12 +44,12 @@ def _dataset(spec: RunSpec) -> Iterator[Problem]:
         yield Problem("dataset", spec.dataset, "is not on this machine", found.how_to_get)
 
 
-def _machines(settings: Settings, spec: RunSpec) -> Iterator[Problem]:
+def _machines(ask: Callable[[], Capacity], spec: RunSpec) -> Iterator[Problem]:
     # Only here, and not in the capacity's own module, is an engine that does not answer no reason to stop.
     from experiments.engines.base import EngineError
 
     try:
-        machines = capacity.of(settings)
+        machines = ask()
     except EngineError as error:
         yield Problem(
             "device",

@@ -222,44 +222,51 @@ class RunSpec:
     def from_assignments(
         cls, assignments: typing.Iterable[str], base: Mapping[str, typing.Any] | None = None
     ) -> "RunSpec":
-        """Builds a spec from `field=value` texts, as on the command line.
-
-        A mapping's entry is `field.key=value` (`dataset_options.examples=600`, `manual_placement.conv2d=/CPU:0`),
-        a list is separated by commas (`gpus=0,1`), an empty value unsets an optional field.
-
-        Args:
-            assignments: the texts, later ones win.
-            base: plain JSON values to start from.
-
-        Raises:
-            SpecError: as `from_dict`, and for a text without `=`.
-        """
-        values: dict[str, typing.Any] = dict(base or {})
-        found: list[Problem] = []
-        for text in assignments:
-            target, equals, value = text.partition("=")
-            name, _, key = target.strip().partition(".")
-            if not equals or not name:
-                found.append(Problem("--set", text, "has no '='", "write field=value"))
-            elif name not in _TYPES:
-                found.append(Problem(name, value, "is not a field of a run", _nearest(name, _TYPES)))
-            elif _is_mapping(name):
-                if not key:
-                    found.append(Problem(name, value, "needs a key", f"write {name}.KEY=VALUE"))
-                else:
-                    entry = _number_or_text(value) if name == "dataset_options" else value
-                    values[name] = {**values.get(name, {}), key: entry}
-            else:
-                try:
-                    values[name] = _parse(name, value)
-                except ValueError as error:
-                    found.append(Problem(name, value, str(error), _accepted(name)))
-        if found:
-            raise SpecError(found)
-        return cls.from_dict(values)
+        """Builds a spec from `field=value` texts, as on the command line; see `assigned`. Raises SpecError."""
+        return cls.from_dict(assigned(assignments, base))
 
 
 _TYPES: dict[str, typing.Any] = typing.get_type_hints(RunSpec)
+
+
+def assigned(
+    assignments: typing.Iterable[str], base: Mapping[str, typing.Any] | None = None
+) -> dict[str, typing.Any]:
+    """Reads `field=value` texts as plain JSON values, not yet checked against each other.
+
+    A mapping's entry is `field.key=value` (`dataset_options.examples=600`, `manual_placement.conv2d=/CPU:0`), a list is
+    separated by commas (`gpus=0,1`), an empty value unsets an optional field.
+
+    Args:
+        assignments: the texts, later ones win.
+        base: plain JSON values to start from.
+
+    Raises:
+        SpecError: a text without `=`, an unknown field, or a text that is no value of its field's type.
+    """
+    values: dict[str, typing.Any] = dict(base or {})
+    found: list[Problem] = []
+    for text in assignments:
+        target, equals, value = text.partition("=")
+        name, _, key = target.strip().partition(".")
+        if not equals or not name:
+            found.append(Problem("--set", text, "has no '='", "write field=value"))
+        elif name not in _TYPES:
+            found.append(Problem(name, value, "is not a field of a run", _nearest(name, _TYPES)))
+        elif _is_mapping(name):
+            if not key:
+                found.append(Problem(name, value, "needs a key", f"write {name}.KEY=VALUE"))
+            else:
+                entry = _number_or_text(value) if name == "dataset_options" else value
+                values[name] = {**values.get(name, {}), key: entry}
+        else:
+            try:
+                values[name] = _parse(name, value)
+            except ValueError as error:
+                found.append(Problem(name, value, str(error), _accepted(name)))
+    if found:
+        raise SpecError(found)
+    return values
 
 
 def spec_fields() -> tuple[dataclasses.Field, ...]:
