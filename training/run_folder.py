@@ -79,6 +79,11 @@ class WorkerFolder:
         """Everything written to file descriptor 2, placement lines included."""
         return self.path / "stderr.log"
 
+    @property
+    def process(self) -> Path:
+        """Where an engine's worker on another host tells of the process: host, pid, exit code."""
+        return self.path / "process.json"
+
 
 class RunFolder:
     """One run's folder. Making the object touches nothing on disk.
@@ -147,6 +152,14 @@ class RunFolder:
     def staging(self) -> Path:
         """Files on their way to the run's artifacts, laid out as they will be there."""
         return self.path / "artifacts-staging"
+
+    @property
+    def stop_request(self) -> Path:
+        """Appears to have the processes ended on every host, also where none can be signalled from here.
+
+        It holds the seconds of grace between SIGTERM and SIGKILL.
+        """
+        return self.path / "stop-workers"
 
     @property
     def model(self) -> Path:

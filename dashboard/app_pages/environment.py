@@ -11,6 +11,9 @@ with st.container(horizontal=True, horizontal_alignment="distribute", vertical_a
 
 with note.guarded("capacity"):
     findings.show_capacity(data.machines())
-with note.guarded("findings"):
-    findings.show(data.findings())
+# The first look asks TensorFlow, in a process that takes seconds to start. What is known without it is drawn before.
+found = st.container()
+with note.guarded("datasets"):
     findings.show_datasets(data.datasets())
+with found, note.guarded("findings"):
+    findings.show(data.findings())

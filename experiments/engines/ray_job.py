@@ -20,7 +20,7 @@ from unittest import mock
 import ray
 import ray.train
 
-from experiments.engines.ray_worker import Command, TensorflowConfig, WorkerProcess, stop_request, train_one_worker
+from experiments.engines.ray_worker import Command, TensorflowConfig, WorkerProcess, train_one_worker
 from training.run_folder import RunFolder, write_atomically
 from training.spec import SpecError
 from training.worker.gang import end_strays
@@ -123,7 +123,7 @@ class RayGang:
         Where Ray does not come to its end, this process's own end is that of its actors, and of what they started.
         """
         self._ended = True
-        write_atomically(stop_request(self._folder), str(grace_s))
+        write_atomically(self._folder.stop_request, str(grace_s))
         if self._thread is not None:
             self._thread.join(timeout=grace_s + RAY_GRACE_S)
             if not self._thread.is_alive():

@@ -46,20 +46,15 @@ class WorkerProcess:
     exit_code: int | None = None
     peak_memory_mb: float = 0.0
 
-    @staticmethod
-    def path(folder: RunFolder, index: int) -> Path:
-        """Where worker `index` has it."""
-        return folder.worker(index).path / "process.json"
-
     def write(self, folder: RunFolder, index: int) -> None:
         """Leaves it for the driver."""
-        write_atomically(self.path(folder, index), json.dumps(asdict(self)))
+        write_atomically(folder.worker(index).process, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, folder: RunFolder, index: int) -> "WorkerProcess | None":
         """What the actor of worker `index` wrote last; None when it has not started a process yet."""
         try:
-            return cls(**json.loads(cls.path(folder, index).read_text(encoding="utf-8")))
+            return cls(**json.loads(folder.worker(index).process.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
 
@@ -130,16 +125,8 @@ def train_one_worker(config: dict[str, typing.Any]) -> None:
         os.sched_setaffinity(process.pid, cores[index])
     told = WorkerProcess(socket.gethostname(), process.pid)
     told.write(folder, index)
-    told.exit_code, told.peak_memory_mb = _wait(process, stop_request(folder))
+    told.exit_code, told.peak_memory_mb = _wait(process, folder.stop_request)
     told.write(folder, index)
-
-
-def stop_request(folder: RunFolder) -> Path:
-    """The file whose appearance asks the actors to end their processes; it holds the seconds of grace.
-
-    A file reaches every node, also those whose processes the driver cannot signal.
-    """
-    return folder.path / "stop-workers"
 
 
 def _wait(process: subprocess.Popen[bytes], stop: Path) -> tuple[int, float]:
