@@ -194,7 +194,7 @@ def _tags(spec: RunSpec) -> dict[str, str]:
         Tag.GROUP: spec.group,
         Tag.SIMULATED: "true" if spec.simulated else "false",
         Tag.PER_REPLICA_BATCH_SIZE: str(spec.per_replica_batch_size),
-        Tag.DEVICES_ASKED: devices_asked(spec),
+        Tag.DEVICES_ASKED: spec.devices_asked,
         Tag.REASON: QUEUED_REASON,
     }
     tags |= {Tag.USER_TAG_PREFIX + key: value for key, value in spec.tags.items()}
@@ -204,15 +204,6 @@ def _tags(spec: RunSpec) -> dict[str, str]:
 def _within_limits(tags: dict[str, str]) -> dict[str, str]:
     """Tags cut to what MLflow keeps; notes at full length are in `spec.json`."""
     return {key: value if len(value) <= LONGEST_TAG else value[: LONGEST_TAG - 1] + "…" for key, value in tags.items()}
-
-
-def devices_asked(spec: RunSpec) -> str:
-    """The devices a run asks for, in TensorFlow's short names, such as `GPU:0, GPU:1` or `2 workers x CPU:0`."""
-    kind = spec.device.upper()
-    devices = ", ".join(f"{kind}:{index}" for index in range(spec.replicas))
-    if spec.replicas > 16:
-        devices = f"{kind}:0 to {kind}:{spec.replicas - 1}"
-    return f"{spec.workers} workers x {devices}" if spec.workers > 1 else devices
 
 
 def is_driven(settings: Settings) -> bool:

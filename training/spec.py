@@ -154,6 +154,24 @@ class RunSpec:
         return 1 if self.logical_devices else self.replicas
 
     @property
+    def devices_asked(self) -> str:
+        """The devices it asks for, in TensorFlow's short names: `GPU:0, GPU:1`, `2 workers x CPU:0`, ...
+
+        GPUs chosen by hand, and logical devices, are named behind.
+        """
+        kind = self.device.upper()
+        devices = ", ".join(f"{kind}:{index}" for index in range(self.replicas))
+        if self.replicas > 16:
+            devices = f"{kind}:0 to {kind}:{self.replicas - 1}"
+        if self.workers > 1:
+            devices = f"{self.workers} workers x {devices}"
+        if self.logical_devices:
+            devices += f" (simulated: {self.logical_devices} logical devices on one {kind})"
+        if self.gpus is not None:
+            devices += f" (physical {', '.join(map(str, self.gpus))})"
+        return devices
+
+    @property
     def display_name(self) -> str:
         """The typed name, or one that says what runs where."""
         if self.name:

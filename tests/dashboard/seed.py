@@ -99,7 +99,7 @@ def add_run(
         Tag.GROUP: spec.group,
         Tag.SIMULATED: "true" if spec.simulated else "false",
         Tag.SUBMISSION: run_id,
-        Tag.DEVICES_ASKED: queue.devices_asked(spec),
+        Tag.DEVICES_ASKED: spec.devices_asked,
         Tag.PER_REPLICA_BATCH_SIZE: str(spec.per_replica_batch_size),
         **(tags or {}),
     }

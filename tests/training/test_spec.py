@@ -201,3 +201,20 @@ def test_every_problem_is_told_at_once():
 def test_every_field_has_what_a_form_needs():
     for field in dataclasses.fields(RunSpec):
         assert {"part", "label", "help"} <= set(field.metadata), field.name
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({}, "CPU:0"),
+        ({"device": "gpu", "strategy": "mirrored", "replicas": 2, "gpus": [3, 5]}, "GPU:0, GPU:1 (physical 3, 5)"),
+        ({"strategy": "multi_worker_mirrored", "workers": 2}, "2 workers x CPU:0"),
+        (
+            {"strategy": "mirrored", "replicas": 2, "logical_devices": 2},
+            "CPU:0, CPU:1 (simulated: 2 logical devices on one CPU)",
+        ),
+        ({"device": "gpu", "strategy": "mirrored", "replicas": 32}, "GPU:0 to GPU:31"),
+    ],
+)
+def test_devices_asked_in_tensorflows_names(fields, asked):
+    assert RunSpec.from_dict(fields).devices_asked == asked

@@ -21,7 +21,7 @@ class Devices:
     """Devices of this worker, as short names (`GPU:0`).
 
     Attributes:
-        asked: what the spec asks for, in words.
+        asked: `RunSpec.devices_asked`.
         seen: the logical devices TensorFlow reports after configuration.
         used: those that take part in training, one a replica.
     """
@@ -72,20 +72,7 @@ def report(spec: RunSpec) -> Devices:
     of_kind = [name for name in logical if name.startswith(kind)]
     if len(of_kind) < spec.replicas:
         raise DeviceError(f"asked {spec.replicas} {kind} devices, TensorFlow sees {len(of_kind)}")
-    return Devices(asked=asked_in_words(spec), seen=tuple(logical), used=tuple(of_kind[: spec.replicas]))
-
-
-def asked_in_words(spec: RunSpec) -> str:
-    """The devices a spec asks for, as a person would say it."""
-    kind = spec.device.upper()
-    text = f"{spec.replicas} {kind}{'s' if spec.replicas > 1 else ''}"
-    if spec.logical_devices:
-        text += f" (simulated: {spec.logical_devices} logical devices on one {kind})"
-    if spec.workers > 1:
-        text += f" on each of {spec.workers} workers"
-    if spec.gpus is not None:
-        text += f", physical {', '.join(map(str, spec.gpus))}"
-    return text
+    return Devices(asked=spec.devices_asked, seen=tuple(logical), used=tuple(of_kind[: spec.replicas]))
 
 
 def short_name(device: str) -> str:
