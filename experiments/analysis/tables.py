@@ -192,7 +192,9 @@ SUGGESTION_COLUMNS = {
     "label": "str",
     "configurations": "int64",
     "runs": "int64",
+    "run_ids": "object",
 }
+"""`run_ids` is the tuple of the finished runs of the set, newest first."""
 
 
 def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
@@ -211,31 +213,61 @@ def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
     order = {run_id: position for position, run_id in enumerate(table.index)}
     rows = []
-    for thing in Thing:
-        for rule in BatchRule if thing in (Thing.REPLICAS, Thing.WORKERS) else (BatchRule.FIXED_GLOBAL,):
-            keys = [name for name in table if name not in may_differ(thing, rule)]
-            for _, group in table.groupby(keys, sort=False):
-                # Most runs of a team stand alone: only a set that differs in the thing itself is looked at closer.
-                if not _differs(group, thing):
-                    continue
-                mine = finished[finished["run_id"].isin(group.index)]
-                newest = min(group.index, key=order.__getitem__)
-                natural = baselines(mine, newest, thing, rule)
-                baseline = _natural(mine, [newest, *natural["run_id"].head(1)], thing)
-                rows.append(
-                    {
-                        "thing": str(thing),
-                        "rule": str(rule),
-                        "baseline": baseline,
-                        "label": _common(group, thing),
-                        "configurations": int(cells(mine).nunique()),
-                        "runs": len(group),
-                        "newest": order[newest],
-                    }
-                )
+    for thing, rule in _QUESTIONS:
+        keys = [name for name in table if name not in may_differ(thing, rule)]
+        for _, group in table.groupby(keys, sort=False):
+            # Most runs of a team stand alone: only a set that differs in the thing itself is looked at closer.
+            if not _differs(group, thing):
+                continue
+            mine = finished[finished["run_id"].isin(group.index)]
+            newest = min(group.index, key=order.__getitem__)
+            natural = baselines(mine, newest, thing, rule)
+            baseline = _natural(mine, [newest, *natural["run_id"].head(1)], thing)
+            rows.append(_suggestion(mine, group, thing, rule, baseline) | {"newest": order[newest]})
     found = pd.DataFrame(rows, columns=[*SUGGESTION_COLUMNS, "newest"])
     found = found.sort_values(["newest"], kind="stable", ignore_index=True)
     return found[list(SUGGESTION_COLUMNS)].astype(SUGGESTION_COLUMNS)
+
+
+_QUESTIONS = [
+    (thing, rule)
+    for thing in Thing
+    for rule in (BatchRule if thing in (Thing.REPLICAS, Thing.WORKERS) else (BatchRule.FIXED_GLOBAL,))
+]
+
+
+def _suggestion(mine: pd.DataFrame, table: pd.DataFrame, thing: Thing, rule: BatchRule, baseline: str) -> dict:
+    return {
+        "thing": str(thing),
+        "rule": str(rule),
+        "baseline": baseline,
+        "label": _common(table, thing),
+        "configurations": int(cells(mine).nunique()),
+        "runs": len(mine),
+        "run_ids": tuple(mine["run_id"]),
+    }
+
+
+def suggestions_for(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """By what one run may be compared with others, that run being the baseline.
+
+    Args:
+        runs: rows of RUN_COLUMNS; others that have not finished are passed over.
+        baseline: a run among them.
+
+    Returns:
+        SUGGESTION_COLUMNS, one row for each thing and rule by which another run matches.
+
+    Raises:
+        KeyError: an unknown baseline.
+    """
+    finished = runs[(runs["status"] == "FINISHED") | (runs["run_id"] == baseline)]
+    rows = []
+    for thing, rule in _QUESTIONS:
+        mine = finished[finished["run_id"].isin(to_compare(finished, baseline, thing, rule))]
+        if cells(mine).nunique() > 1:
+            rows.append(_suggestion(mine, fields(mine), thing, rule, baseline))
+    return pd.DataFrame(rows, columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
 
 
 _OWN_FIELD = {
@@ -285,10 +317,9 @@ def pair(runs: pd.DataFrame, baseline: str, candidate: str) -> tuple[Thing, Batc
         KeyError: an unknown run.
     """
     tried: list[tuple[Thing, BatchRule, Check]] = []
-    for thing in Thing:
-        for rule in BatchRule if thing in (Thing.REPLICAS, Thing.WORKERS) else (BatchRule.FIXED_GLOBAL,):
-            found = check(runs, baseline, candidate, thing, rule)
-            if found.possible:
-                return thing, rule, found
-            tried.append((thing, rule, found))
+    for thing, rule in _QUESTIONS:
+        found = check(runs, baseline, candidate, thing, rule)
+        if found.possible:
+            return thing, rule, found
+        tried.append((thing, rule, found))
     return min(tried, key=lambda each: len(each[2].in_the_way))

@@ -11,6 +11,7 @@ from experiments.analysis.tables import (
     pair,
     speedups,
     suggestions,
+    suggestions_for,
     to_compare,
 )
 from tests.experiments.analysis import frames
@@ -124,6 +125,7 @@ def test_suggestions_are_sets_that_differ_in_one_thing():
         {"thing": "device", "baseline": "cpu0", "configurations": 2, "runs": 6},
     ]
     assert found["label"][0] == "mnist_cnn on fashion_mnist, gpu, batch 64"
+    assert found["run_ids"][0] == ("half", "gpu0", "gpu1", "gpu2")
 
 
 def test_suggestions_start_scaling_at_one_and_batches_at_the_smallest():
@@ -153,3 +155,20 @@ def test_a_pair_is_compared_by_the_thing_that_differs():
     thing, _, found = pair(runs, "cpu0", "half")
     assert not found.possible
     assert found.in_the_way == ("precision: float32 / mixed_float16",)
+
+
+def test_a_chosen_baseline_is_told_by_what_it_compares():
+    found = suggestions_for(_runs(), "gpu1")
+    assert list(found.columns) == list(SUGGESTION_COLUMNS)
+    assert found[["thing", "baseline", "configurations", "runs"]].to_dict("records") == [
+        {"thing": "device", "baseline": "gpu1", "configurations": 2, "runs": 6},
+        {"thing": "precision", "baseline": "gpu1", "configurations": 2, "runs": 4},
+    ]
+    alone = suggestions_for(frames.runs({"run_id": "a"}, {"run_id": "b"}), "a")
+    assert alone.empty
+    assert list(alone.columns) == list(SUGGESTION_COLUMNS)
+    runs = _runs()
+    runs.loc[runs["device"] == "gpu", "status"] = "RUNNING"
+    assert suggestions_for(runs, "cpu1").empty
+    with pytest.raises(KeyError, match="nobody"):
+        suggestions_for(_runs(), "nobody")
