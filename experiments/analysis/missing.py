@@ -7,6 +7,7 @@ import pandas as pd
 from experiments.analysis.comparable import Thing
 from experiments.analysis.intervals import t_quantile
 from experiments.analysis.scaling_laws import Scaling
+from training.names import RunStatus
 
 REPEATS = 3
 """Runs a point should have: the spread between runs needs at least two, and three give a usable interval."""
@@ -86,6 +87,52 @@ def _template(curve: pd.DataFrame, runs: pd.DataFrame) -> dict:
 
 def _frame(rows: list[dict]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(MISSING_COLUMNS)).astype(MISSING_COLUMNS)
+
+
+_ASKED = (
+    "workload",
+    "dataset",
+    "dataset_options",
+    "device",
+    "cpu_threads",
+    "max_steps_per_epoch",
+    "precision",
+    "jit_compile",
+    "steps_per_execution",
+    "deterministic",
+)
+_CHANGED = ("strategy", "replicas", "workers", "logical_devices", "global_batch_size")
+
+
+def not_under_way(missing: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Takes off what waits or trains already, so that completing a curve twice queues nothing twice.
+
+    A waiting run belongs to no curve yet, as where it will run is not known: it is known by what it asks for.
+
+    Args:
+        missing: MISSING_COLUMNS.
+        runs: rows of RUN_COLUMNS, the templates among them.
+
+    Returns:
+        MISSING_COLUMNS with fewer `repeats`; a row of which every run is under way is left out.
+    """
+    live = runs[runs["status"].isin([RunStatus.SCHEDULED, RunStatus.RUNNING])]
+    asked = [_asked(run, run) for run in live.to_dict("records")]
+    templates = runs.set_index("run_id", drop=False)
+    rows = []
+    for row in missing.to_dict("records"):
+        wanted = _asked(dict(templates.loc[row["template"]]), row)
+        there = sum(each == wanted for each in asked)
+        if there < row["repeats"]:
+            said = f"{row['reason']}, {there} under way" if there else row["reason"]
+            rows.append({**row, "repeats": row["repeats"] - there, "reason": said})
+    return _frame(rows)
+
+
+def _asked(common: dict, changed: dict) -> tuple[str, ...]:
+    """What a run asks for, as texts: missing values are no values, and none equals itself."""
+    values = [*(common[name] for name in _ASKED), *(changed[name] for name in _CHANGED)]
+    return tuple("" if pd.isna(value) else str(value) for value in values)
 
 
 def to_complete(

@@ -3,7 +3,14 @@
 import pandas as pd
 import pytest
 
-from experiments.analysis.missing import MISSING_COLUMNS, repeats_to_halve, sensible_counts, to_complete, to_halve
+from experiments.analysis.missing import (
+    MISSING_COLUMNS,
+    not_under_way,
+    repeats_to_halve,
+    sensible_counts,
+    to_complete,
+    to_halve,
+)
 from experiments.analysis.scaling import curves, points
 from tests.experiments.analysis import frames
 from training.spec import RunSpec
@@ -78,3 +85,23 @@ def test_halving_asks_both_sides_and_a_single_run_first_for_repeats():
 @pytest.mark.parametrize(("most", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 3, 4, 6]), (16, [1, 2, 3, 4, 8, 16])])
 def test_sensible_counts(most, counts):
     assert sensible_counts(most) == counts
+
+
+def test_what_waits_or_trains_already_is_not_missing():
+    curve, measured, runs = _weak_gpus(3, 1)
+    missing = to_complete(curve, measured, runs, most=3)
+    asks = {**GPU, "strategy": "mirrored", "replicas": 2, "global_batch_size": 128, "gpu_model": "", "cpu_model": ""}
+    live = [
+        {"run_id": "w", **asks, "status": "SCHEDULED"},
+        {"run_id": "x", **asks, "status": "RUNNING", "precision": "mixed_float16"},
+        {"run_id": "y", **asks, "status": "KILLED"},
+    ]
+    left = not_under_way(missing, pd.concat([frames.runs(*live), runs], ignore_index=True))
+    assert list(left.columns) == list(MISSING_COLUMNS)
+    assert left[["count", "repeats", "reason"]].to_numpy().tolist() == [
+        [2, 1, "1 of 3 repeats, 1 under way"],
+        [3, 3, "not measured"],
+    ]
+    live[2]["status"] = "RUNNING"
+    left = not_under_way(missing, pd.concat([frames.runs(*live), runs], ignore_index=True))
+    assert list(left["count"]) == [3]
