@@ -10,6 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.profiler import profiler_v2
 
 from training import checkout, hardware
 from training.names import Tag
@@ -60,6 +61,12 @@ def describe() -> dict[str, str]:
             Tag.DRIVER: driver.driver,
         }
     return {name: value for name, value in tags.items() if value}
+
+
+def profiler_is_on() -> bool:
+    """Whether TensorFlow's profiler runs in this process just now, whoever started it."""
+    # TensorFlow has no public way to ask.
+    return profiler_v2._profiler is not None
 
 
 def _visible_ordinals() -> list[int]:

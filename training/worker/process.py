@@ -15,9 +15,9 @@ import typing
 from collections.abc import Callable
 from types import FrameType
 
-from training import catalog
+from training import catalog, hardware
 from training.names import Metric, Phase, RunStatus, Tag
-from training.run_folder import RunFolder, write_atomically
+from training.run_folder import Launch, RunFolder, write_atomically
 from training.spec import RunSpec
 from training.worker.journal import Journal
 
@@ -69,7 +69,7 @@ def _train(folder: RunFolder, index: int, started_at: float, journal: Journal) -
         # Reading and unpacking the data takes as long as a good part of TensorFlow's import: do both at once.
         loading = pool.submit(_load_data, spec)
 
-        from training.worker import devices, environment, strategies
+        from training.worker import devices, diagnosis, environment, strategies
         from training.worker.loop import Loop, build
         from training.worker.manual_placement import place_layers
 
@@ -93,14 +93,17 @@ def _train(folder: RunFolder, index: int, started_at: float, journal: Journal) -
     journal.metrics({Metric.TIME_BUILD: time.perf_counter() - began})
     journal.phase(Phase.COMPILING)
 
-    reporter = Reporter(spec, journal)
+    reporter = Reporter(spec, journal, index)
     reporter.peak_gpu_memory = lambda: devices.peak_gpu_memory_mib(seen)
+    reporter.profiler_is_on = environment.profiler_is_on
 
     def describe() -> None:
         """What is known once the run is under way; after the first step, so that it delays nothing."""
         journal.tags(
             environment.describe()
             | {
+                Tag.CPU_COUNT: str(cpu_count(spec, launch)),
+                Tag.PROFILER: str(environment.profiler_is_on()).lower(),
                 Tag.DEVICES_ASKED: seen.asked,
                 Tag.DEVICES_SEEN: ", ".join(seen.seen),
                 Tag.REPLICAS_IN_SYNC: str(strategy.num_replicas_in_sync),
@@ -136,6 +139,13 @@ def _train(folder: RunFolder, index: int, started_at: float, journal: Journal) -
     if spec.save_model and index == 0:
         journal.phase(Phase.SAVING)
         _save_model(folder, model)
+    if spec.epochs > 1:  # a single epoch has no steady step to compare with
+        journal.phase(Phase.MEASURING)
+        try:
+            for name, seconds in diagnosis.measured(loop, data, examples):
+                journal.metrics({name: seconds})
+        except Exception as error:
+            print(f"warning: what a step is made of could not be measured: {reason_of(error)}", flush=True)
 
 
 class Reporter:
@@ -144,15 +154,22 @@ class Reporter:
     Attributes:
         after_first_step: called once, when the first step is done.
         peak_gpu_memory: GPU index -> peak MiB.
+        profiler_is_on: whether TensorFlow's profiler is; asked at the end of each epoch.
+
+    Args:
+        spec: the run.
+        journal: of this worker.
+        index: this worker, from 0.
     """
 
-    def __init__(self, spec: RunSpec, journal: Journal):
-        self._spec, self._journal = spec, journal
+    def __init__(self, spec: RunSpec, journal: Journal, index: int = 0):
+        self._spec, self._journal, self._index = spec, journal, index
         self._points: list[tuple[int, float, float]] = []
         self._flushed = 0.0
         self._phase = Phase.COMPILING
         self.after_first_step: Callable[[], None] = lambda: None
         self.peak_gpu_memory: Callable[[], dict[int, float]] = dict
+        self.profiler_is_on: Callable[[], bool] = bool
 
     def on_first_step(self, seconds: float) -> None:
         self._journal.metrics({Metric.TIME_FIRST_STEP: seconds})
@@ -177,7 +194,12 @@ class Reporter:
         }
         for gpu, peak in self.peak_gpu_memory().items():
             values[Metric.GPU_PEAK_MEMORY.format(index=gpu)] = peak
+        if self._spec.workers > 1:
+            own = result.training.examples / self._spec.workers
+            values[Metric.WORKER_THROUGHPUT.format(index=self._index)] = own / result.training.seconds
         self._journal.metrics(values, step=result.epoch)
+        if self.profiler_is_on():
+            self._journal.tags({Tag.PROFILER: "true"})
         shown = "  ".join(f"{name} {value:.4f}" for name, value in sorted(result.logs.items()))
         print(
             f"epoch {result.epoch + 1}/{self._spec.epochs}  {result.training.seconds:.2f} s  "
@@ -196,6 +218,12 @@ class Reporter:
         if phase is not self._phase:
             self._phase = phase
             self._journal.phase(phase)
+
+
+def cpu_count(spec: RunSpec, launch: Launch) -> int:
+    """CPUs the run may use, all workers together. One that is pinned, or alone on its host, sees only its own."""
+    seen = hardware.usable_cpus()
+    return seen * spec.workers if seen * spec.workers <= launch.cpus else seen
 
 
 def _load_data(spec: RunSpec) -> "Data":

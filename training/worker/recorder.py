@@ -234,7 +234,10 @@ class Recorder:
         elif kind == "end" and source == SUPERVISOR:
             self.state.end = {name: event[name] for name in ("status", "reason", "t")}
         elif source not in (SUPERVISOR, CHIEF):
-            return  # the chief speaks for all: two workers' points would be everything twice
+            # The chief speaks for all: two workers' points would be everything twice. But for what is a worker's own.
+            own = Metric.WORKER_THROUGHPUT.format(index=source.removeprefix("worker-"))
+            if kind == "metrics" and own in event["values"]:
+                self._point(batch, MetricPoint(own, event["values"][own], at, event["step"]))
         elif kind == "phase":
             batch.tags[Tag.PHASE] = event["phase"]
         elif kind == "metrics":

@@ -51,6 +51,20 @@ def described() -> dict:
 
 
 @pytest.mark.slow
+def test_the_profiler_is_seen_while_it_runs(tmp_path):
+    assert run(f"""
+import json
+import tensorflow as tf
+from training.worker.environment import profiler_is_on
+before = profiler_is_on()
+tf.profiler.experimental.start({str(tmp_path)!r})
+during = profiler_is_on()
+tf.profiler.experimental.stop(save=False)
+print(json.dumps([before, during, profiler_is_on()]))
+""") == [False, True, False]
+
+
+@pytest.mark.slow
 class TestDescribe:
     def test_versions_processor_and_host_are_tags(self, described):
         from importlib.metadata import version

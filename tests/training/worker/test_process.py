@@ -2,13 +2,18 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.training_run import TINY, train
+from training import hardware
 from training.names import Metric, Tag
+from training.run_folder import Launch
+from training.spec import RunSpec
+from training.worker.journal import Journal, JournalReader
 from training.worker.placement import table
-from training.worker.process import reason_of
+from training.worker.process import Reporter, cpu_count, reason_of
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +32,7 @@ def test_a_run_reports_its_phases_epochs_windows_and_environment():
         "validating",
         "training",
         "validating",
+        "measuring",
         "ended",
     ]
     for name in (Metric.TIME_STARTUP, Metric.TIME_DATA, Metric.TIME_BUILD, Metric.TIME_FIRST_STEP, Metric.TIME_TOTAL):
@@ -46,6 +52,7 @@ def test_a_run_reports_its_phases_epochs_windows_and_environment():
     assert tags[Tag.DEVICES_SEEN] == "CPU:0"
     assert tags[Tag.REPLICAS_IN_SYNC] == "1"
     assert tags[Tag.JIT_COMPILE] == "false"
+    assert tags[Tag.PROFILER] == "false"
     assert tags[Tag.TENSORFLOW] == json.loads(run.folder.environment.read_text())["tensorflow"]["version"]
 
 
@@ -156,6 +163,38 @@ def test_a_nan_loss_is_reported_as_nan():
     run = train(learning_rate=1e30, epochs=2)
     assert run.end() == ("FINISHED", "")
     assert not math.isfinite(run.metric("loss")[-1])
+
+
+@pytest.mark.parametrize(
+    ("seen", "workers", "given", "together"),
+    [(2, 1, 2, 2), (8, 1, 2, 8), (1, 2, 2, 2), (2, 2, 4, 4), (2, 2, 2, 2)],
+    ids=["all", "a share of the host", "two pinned", "a host each", "two on one host"],
+)
+def test_cpus_of_all_workers(monkeypatch, seen, workers, given, together):
+    monkeypatch.setattr(hardware, "usable_cpus", lambda: seen)
+    strategy = "multi_worker_mirrored" if workers > 1 else "one_device"
+    assert cpu_count(RunSpec(workers=workers, strategy=strategy), Launch("run", "", "", cpus=given)) == together
+
+
+def epoch_of_100_examples_in_2_seconds(epoch):
+    training = SimpleNamespace(seconds=2.0, input_wait=0.0, examples=100, examples_per_second=50.0)
+    return SimpleNamespace(epoch=epoch, training=training, logs={}, validation_seconds=1.0)
+
+
+def test_a_profiler_that_comes_on_later_is_noticed(tmp_path):
+    reporter = Reporter(RunSpec(), Journal(tmp_path / "journal"))
+    reporter.on_epoch(epoch_of_100_examples_in_2_seconds(0))
+    reporter.profiler_is_on = lambda: True
+    reporter.on_epoch(epoch_of_100_examples_in_2_seconds(1))
+    tags = [event["values"] for event in JournalReader(tmp_path / "journal").new_events() if event["type"] == "tags"]
+    assert tags == [{Tag.PROFILER: "true"}]
+
+
+def test_a_workers_own_throughput_is_of_its_own_examples_and_time(tmp_path):
+    spec = RunSpec(strategy="multi_worker_mirrored", workers=4)
+    Reporter(spec, Journal(tmp_path / "journal"), index=3).on_epoch(epoch_of_100_examples_in_2_seconds(5))
+    (event,) = JournalReader(tmp_path / "journal").new_events()
+    assert (event["values"]["throughput/worker_3"], event["step"]) == (12.5, 5)
 
 
 def test_reasons_are_one_line_and_name_the_shape_that_did_not_fit():

@@ -92,6 +92,16 @@ def test_param_that_changes_is_refused_and_said(new_run, client, recorder):
     assert any("MLflow refused learning_rate" in notice for notice in used.state.notices)
 
 
+def test_of_another_worker_only_its_own_throughput(new_run, client, recorder):
+    folder = new_run(workers=2, strategy="multi_worker_mirrored")
+    for index in range(2):
+        values = {Metric.LOSS: 1.0 + index, Metric.WORKER_THROUGHPUT.format(index=index): 10.0 + index}
+        Journal(folder.worker(index).journal).metrics(values, 3)
+    flush(recorder(folder))
+    names = (Metric.LOSS, "throughput/worker_0", "throughput/worker_1")
+    assert [points(client, folder, name) for name in names] == [[(3, 1.0)], [(3, 10.0)], [(3, 11.0)]]
+
+
 def test_long_series_and_texts_no_store_can_hold(new_run, client, recorder):
     folder = new_run()
     journal = Journal(folder.worker(0).journal)
