@@ -143,12 +143,12 @@ def usable_cpus(cgroups: Path = CGROUPS, own_cgroup: Path = Path("/proc/self/cgr
 
     `os.cpu_count()` gives the host's cores, also in a container that may use two of 192.
     """
-    quotas = [quota for folder in _own_groups(cgroups, own_cgroup) if (quota := _quota(folder)) is not None]
+    quotas = [quota for folder in own_groups(cgroups, own_cgroup) if (quota := _quota(folder)) is not None]
     return max(1, int(min([len(os.sched_getaffinity(0)), *quotas])))
 
 
-def _own_groups(cgroups: Path, own_cgroup: Path) -> Iterator[Path]:
-    """Folders that may limit this process: its group and all above it, in version 2 and in version 1."""
+def own_groups(cgroups: Path = CGROUPS, own_cgroup: Path = Path("/proc/self/cgroup")) -> Iterator[Path]:
+    """Folders that may limit this process's CPU time: its group and all above it, in version 2 and in version 1."""
     try:
         lines = own_cgroup.read_text().splitlines()
     except OSError:  # no Linux

@@ -14,7 +14,7 @@ import sys
 import threading
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from unittest import mock
 
 import ray
@@ -106,11 +106,15 @@ class RayGang:
             -signal.SIGKILL if ended and code is None and index in lost else code for index, code in enumerate(codes)
         ]
 
-    def pids(self) -> Sequence[int]:
-        """The training processes on this host, as long as their actors have not seen them end."""
+    def pids(self) -> Mapping[int, int]:
+        """The training processes on this host, as long as their actors have not seen them end, and their workers."""
         told = [WorkerProcess.read(self._folder, index) for index in range(self.size)]
         here = socket.gethostname()
-        return [worker.pid for worker in told if worker and worker.exit_code is None and worker.host == here]
+        return {
+            worker.pid: index
+            for index, worker in enumerate(told)
+            if worker and worker.exit_code is None and worker.host == here
+        }
 
     def peak_memory_mb(self) -> float:
         """The largest resident size of any training process that has ended, in MB."""

@@ -43,8 +43,8 @@ class Gang(typing.Protocol):
     def poll(self) -> Sequence[int | None]:
         """One exit code per worker: None while it runs, -N when signal N killed it."""
 
-    def pids(self) -> Sequence[int]:
-        """Processes on this host whose use of the machine is the run's; their descendants count as well."""
+    def pids(self) -> Mapping[int, int]:
+        """Processes on this host whose use of the machine is the run's, and the worker each is; with descendants."""
 
     def peak_memory_mb(self) -> float:
         """The most memory any process of the run is known to have held, in MB (10^6 bytes); 0 when not known."""
@@ -113,9 +113,9 @@ class SubprocessGang:
                 self._reap(worker)
         return [worker.exit_code for worker in self._workers]
 
-    def pids(self) -> Sequence[int]:
-        """The living workers."""
-        return [worker.process.pid for worker in self._workers if worker.exit_code is None]
+    def pids(self) -> Mapping[int, int]:
+        """The living workers: process id -> index."""
+        return {worker.process.pid: index for index, worker in enumerate(self._workers) if worker.exit_code is None}
 
     def peak_memory_mb(self) -> float:
         """The largest resident size of any worker that has ended (or of a child it waited for), in MB."""

@@ -159,7 +159,8 @@ class _Supervision:
         watch = Watch(
             self._gang.size, self._spec.epochs, launch.join_deadline_s, launch.stall_deadline_s, time.monotonic()
         )
-        sampler = Sampler(self._gang.pids, run_gpus(self._spec, launch, os.environ), launch.cpus)
+        gpus = run_gpus(self._spec, launch, os.environ)
+        sampler = Sampler(self._gang.pids, gpus, launch.cpus, self._spec.workers)
         next_sample = time.monotonic() + self._telemetry_s
         failed_at: float | None = None
         while True:

@@ -1,10 +1,9 @@
-"""System metrics of one run: its own processes and its own GPUs, nobody else's."""
+"""System metrics of one run: of its own processes and its own GPUs, and of what may disturb it there."""
 
 import contextlib
-import logging
 import time
-import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -12,61 +11,96 @@ import psutil
 from training.names import Metric
 from training.run_folder import Launch
 from training.spec import RunSpec
-
-log = logging.getLogger(__name__)
+from training.worker.gpu_telemetry import GpuTelemetry
+from training.worker.host_load import HostLoad
 
 
 class Sampler:
-    """Samples what a run uses.
+    """Samples what a run uses, and what else goes on where it runs.
 
     Args:
-        pids: gives the run's processes on this host; their descendants count as well.
+        pids: gives the run's processes on this host and the worker that each is; their descendants count as well.
         gpu_ids: its GPUs, by index as nvidia-smi counts or by UUID; their place in this list is the index in names.
-        cpus: the cores it was given: 100% is all of them.
+        cpus: the cores it was given, all workers together: 100% is all of them.
+        workers: how many it has.
         clock: seconds that never go back.
     """
 
     def __init__(
         self,
-        pids: Callable[[], Sequence[int]],
+        pids: Callable[[], Mapping[int, int]],
         gpu_ids: Sequence[int | str] = (),
         cpus: int = 1,
+        workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._pids = pids
         self._cpus = max(cpus, 1)
+        self._workers = workers
         self._clock = clock
         self._at = self._clock()
+        self._sampler_cpu = time.process_time()
         self._cpu_seconds: dict[tuple[int, float], float] = {}
-        self._gpus = _Gpus(gpu_ids) if gpu_ids else None
+        self._host = HostLoad(clock)
+        self._gpus = GpuTelemetry(gpu_ids) if gpu_ids else None
         self.peak_memory_mb = 0.0
 
     def sample(self) -> dict[str, float]:
-        """Metrics since the last sample (names.Metric.SYSTEM_...): percent, and MB of 10^6 bytes.
+        """Metrics since the last sample (names.Metric.SYSTEM_... and those after): percent, and MB of 10^6 bytes.
 
-        CPU use is left out of a sample without any process, and in the first one covers the time since this object
-        was made.
+        Of the CPU there is nothing in a sample without any process of the run on this host; in the first sample it
+        covers the time since this object was made.
         """
         now = self._clock()
-        cpu: dict[tuple[int, float], float] = {}
-        resident = 0
-        for process in _with_descendants(self._pids()):
+        trees = {worker: self._tree(pid) for pid, worker in self._pids().items()}
+        trees = {worker: tree for worker, tree in trees.items() if tree.pids}
+        seconds = max(now - self._at, 1e-3)
+        before, self._cpu_seconds = self._cpu_seconds, {tree.root: tree.cpu_seconds for tree in trees.values()}
+        used = {worker: max(tree.cpu_seconds - before.get(tree.root, 0.0), 0.0) for worker, tree in trees.items()}
+        own = time.process_time()
+        values: dict[str, float] = {}
+        # Also without a process: the next sample's is not to cover this time.
+        host = self._host.since_last(sum(used.values()) + own - self._sampler_cpu)
+        if trees:
+            values[Metric.SYSTEM_CPU] = 100.0 * sum(used.values()) / (seconds * self._cpus)
+            values[Metric.SYSTEM_MEMORY] = sum(tree.resident for tree in trees.values()) / 1e6
+            values[Metric.SYSTEM_PEAK_MEMORY] = self.peak_memory_mb
+            values.update(host)
+        if self._workers > 1:
+            for worker, tree in trees.items():
+                cores = self._cpus / self._workers
+                values[Metric.WORKER_CPU.format(index=worker)] = 100.0 * used[worker] / (seconds * cores)
+                values[Metric.WORKER_MEMORY.format(index=worker)] = tree.resident / 1e6
+        self._at, self._sampler_cpu = now, own
+        if self._gpus is not None:
+            values.update(self._gpus.sample({pid for tree in trees.values() for pid in tree.pids}))
+        return values
+
+    def _tree(self, pid: int) -> "_Tree":
+        """A process with its descendants."""
+        tree = _Tree()
+        for process in _with_descendants(pid):
             # It may end at any moment; then it is no more part of the run's use.
             with contextlib.suppress(psutil.NoSuchProcess), process.oneshot():
                 times = process.cpu_times()
-                cpu[process.pid, process.create_time()] = times.user + times.system
-                resident += process.memory_info().rss
+                # What a child has used moves to its parent when it ends, and is not lost.
+                tree.cpu_seconds += times.user + times.system + times.children_user + times.children_system
+                tree.resident += process.memory_info().rss
+                tree.pids.append(process.pid)
+                if process.pid == pid:
+                    tree.root = pid, process.create_time()
                 self.peak_memory_mb = max(self.peak_memory_mb, _peak_mb(process.pid))
-        values: dict[str, float] = {}
-        if cpu:
-            used = sum(seconds - self._cpu_seconds.get(key, 0.0) for key, seconds in cpu.items())
-            values[Metric.SYSTEM_CPU] = 100.0 * used / (max(now - self._at, 1e-3) * self._cpus)
-            values[Metric.SYSTEM_MEMORY] = resident / 1e6
-            values[Metric.SYSTEM_PEAK_MEMORY] = self.peak_memory_mb
-        self._at, self._cpu_seconds = now, cpu
-        if self._gpus is not None:
-            values.update(self._gpus.sample())
-        return values
+        return tree
+
+
+@dataclass
+class _Tree:
+    """A worker's process and its descendants. `root` tells it from another of the same number."""
+
+    root: tuple[int, float] = (0, 0.0)
+    pids: list[int] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+    resident: int = 0
 
 
 def run_gpus(spec: RunSpec, launch: Launch, environment: Mapping[str, str]) -> list[int | str]:
@@ -87,54 +121,12 @@ def run_gpus(spec: RunSpec, launch: Launch, environment: Mapping[str, str]) -> l
     return [int(gpu) if gpu.strip().isdigit() else gpu.strip() for gpu in visible.split(",") if gpu.strip()]
 
 
-class _Gpus:
-    """Reads NVML. A GPU, or a figure, that NVML cannot give is left out and named once in the log."""
-
-    def __init__(self, gpu_ids: Sequence[int | str]):
-        import pynvml
-
-        self._nvml: typing.Any = pynvml
-        self._handles: dict[int, typing.Any] = {}
-        self._silent: set[str] = set()
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            log.warning("no GPU telemetry: %s", error)
-            return
-        for index, gpu in enumerate(gpu_ids):
-            try:
-                by_index = isinstance(gpu, int)
-                find = pynvml.nvmlDeviceGetHandleByIndex if by_index else pynvml.nvmlDeviceGetHandleByUUID
-                self._handles[index] = find(gpu)
-            except pynvml.NVMLError as error:
-                log.warning("no telemetry of GPU %s: %s", gpu, error)
-
-    def sample(self) -> dict[str, float]:
-        values: dict[str, float] = {}
-        readings: tuple[tuple[str, Callable[[typing.Any], float]], ...] = (
-            (Metric.SYSTEM_GPU_UTILIZATION, lambda handle: self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-            (Metric.SYSTEM_GPU_MEMORY, lambda handle: self._nvml.nvmlDeviceGetMemoryInfo(handle).used / 1e6),
-        )
-        for index, handle in self._handles.items():
-            for template, read in readings:
-                name = template.format(index=index)
-                try:
-                    values[name] = float(read(handle))
-                except self._nvml.NVMLError as error:
-                    if name not in self._silent:
-                        self._silent.add(name)
-                        log.warning("no %s: %s", name, error)
-        return values
-
-
-def _with_descendants(pids: Sequence[int]) -> list[psutil.Process]:
-    found: dict[int, psutil.Process] = {}
-    for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid)
-            found[pid] = process
-            found.update({child.pid: child for child in process.children(recursive=True)})
-    return list(found.values())
+def _with_descendants(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _peak_mb(pid: int) -> float:
