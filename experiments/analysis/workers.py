@@ -1,5 +1,6 @@
 """What each worker of a run did: its throughput, processors and memory, and which one the others wait for."""
 
+import math
 import re
 
 import pandas as pd
@@ -15,10 +16,16 @@ WORKER_COLUMNS = {
 }
 STANDS_OUT = 0.02
 """A worker is called the slowest only when it is this share below the next one: less is noise."""
+BUSIER = 5.0
+"""Or, where all are as fast, when it is this many points of CPU use above the next one."""
 
 
 def workers(history: pd.DataFrame, run_id: str) -> pd.DataFrame:
     """Throughput, CPU use and memory of each worker of a run.
+
+    In synchronous training all do the same steps in the same time, waiting included, so their throughput hardly
+    differs. The slowest is then the one that is busy while the others wait for it: the highest CPU use, on a run
+    without GPUs (a process that waits for its GPU may spin), and where that is known of all.
 
     Args:
         history: long frame [run_id, metric, step, value, timestamp].
@@ -43,7 +50,19 @@ def workers(history: pd.DataFrame, run_id: str) -> pd.DataFrame:
                 found.setdefault(int(match[1]), {})[name] = float(values.agg(statistic))
     rows = [{"worker": index, **found[index]} for index in sorted(found)]
     table = pd.DataFrame(rows, columns=list(WORKER_COLUMNS))
-    ordered = table["throughput"].dropna().astype("float64").sort_values().to_numpy()
-    stands_out = len(ordered) > 1 and ordered[0] < ordered[1] * (1 - STANDS_OUT)
-    table["slowest"] = (table["throughput"] == ordered[0]) if stands_out else False
-    return table.astype(WORKER_COLUMNS)
+    table["slowest"] = False
+    table = table.astype(WORKER_COLUMNS)
+    on_gpus = (mine["metric"] == Metric.SYSTEM_GPU_UTILIZATION.format(index=0)).any()
+    slowest, next_slowest = _two_least(table["throughput"])
+    least_idle, next_idle = _two_least(-table["cpu"])
+    if slowest < next_slowest * (1 - STANDS_OUT):
+        table["slowest"] = table["throughput"] == slowest
+    elif not on_gpus and table["cpu"].notna().all() and next_idle - least_idle >= BUSIER:
+        table["slowest"] = -table["cpu"] == least_idle
+    return table
+
+
+def _two_least(values: pd.Series) -> tuple[float, float]:
+    """The smallest two that are known; NaN where there are none."""
+    least = values.nsmallest(2).to_list()
+    return (least[0], least[1]) if len(least) == 2 else (math.nan, math.nan)

@@ -36,6 +36,21 @@ def test_none_is_called_slowest_where_they_hardly_differ():
     assert not workers(_history(1000, 990), "r")["slowest"].any()
 
 
+def _cpu(*use):
+    return frames.history(
+        *(("r", Metric.WORKER_CPU.format(index=index), [0, 1], [value, value]) for index, value in enumerate(use)),
+        *(("r", Metric.WORKER_THROUGHPUT.format(index=index), [0], [1000.0 + index]) for index in range(len(use))),
+    )
+
+
+def test_of_workers_as_fast_the_busy_one_is_the_slowest():
+    assert workers(_cpu(60, 62, 97), "r")["slowest"].tolist() == [False, False, True]
+    assert not workers(_cpu(60, 93, 97), "r")["slowest"].any()
+    assert not workers(_cpu(60, 97, math.nan), "r")["slowest"].any()
+    gpu = frames.history(("r", Metric.SYSTEM_GPU_UTILIZATION.format(index=0), [0], [50.0]))
+    assert not workers(pd.concat([_cpu(60, 97), gpu]), "r")["slowest"].any()
+
+
 def test_ten_workers_stand_in_the_order_of_their_numbers():
     assert workers(_history(*[1000] * 11), "r")["worker"].tolist() == list(range(11))
 
