@@ -93,7 +93,15 @@ Command = Callable[[Settings, argparse.Namespace, typing.TextIO], int]
 def _command(name: str) -> Command:
     from experiments.commands import COMMANDS
 
-    return COMMANDS[name]
+    if name in COMMANDS:
+        return COMMANDS[name]
+    if name == "plans":
+        from experiments.plan_commands import plans
+
+        return plans
+    from experiments.analysis_commands import COMMANDS as ANALYSES
+
+    return ANALYSES[name]
 
 
 def _parser() -> _Parser:
@@ -130,10 +138,14 @@ def _parser() -> _Parser:
         made.add_argument(
             "--submission", default="", metavar="TOKEN", help="the same token never starts a second run (for retries)"
         )
+        made.add_argument("--plan", metavar="NAME", help="all runs of a ready-made experiment; --set goes on each")
+        made.add_argument("--repeats", type=_count, metavar="N", help="with --plan: how often each case is run")
+        made.add_argument("--group", default="", metavar="GROUP", help="with --plan: what its runs are called together")
         if name == "run":
             made.add_argument(
                 "--inline", action="store_true", help="here and now, without Ray, controller or tracking server"
             )
+    command("plans", "Lists the ready-made experiments, with what each can measure here.")
     made = command("list", "Lists runs, newest first.")
     made.add_argument(
         "--limit", type=_count, metavar="N", help="the newest N runs; 0 for all (default: 50, with --json all)"
@@ -149,9 +161,60 @@ def _parser() -> _Parser:
     command("cancel", "Stops a run, or takes it off the queue.", of_a_run=True)
     made = command("placement", "Counts a run's ops by device, and compares what was asked for.", of_a_run=True)
     made.add_argument("--ops", action="store_true", help="every op")
+    made.add_argument("--against", metavar="OTHER", help="what moved since that run, op by op with --ops")
+    _analyses(command)
     command("doctor", "Says what this machine has, what is wrong, and how to mend it.")
     command("restore", "Brings the MLflow experiment back after it was deleted.")
     return parser
+
+
+def _analyses(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """The commands that compare runs."""
+
+    def comparing(name: str, says: str, *, grouped: bool = True) -> argparse.ArgumentParser:
+        made = command(name, says)
+        if grouped:
+            made.add_argument("--group", default="", metavar="GROUP", help="only among the runs of this group")
+        made.add_argument(
+            "--put-back",
+            action="append",
+            default=[],
+            metavar="RUN",
+            help="uses a run that was left out as doubtful; may be given again",
+        )
+        return made
+
+    made = comparing("speedup", "Says what can be compared, and every configuration's speedup over a baseline.")
+    made.add_argument("--baseline", metavar="RUN", help="a run of the configuration that the others are compared with")
+    made.add_argument("--by", metavar="THING", help="what may differ: device, replicas, precision, ...")
+    made.add_argument(
+        "--rule", choices=("global", "replica"), help="which batch size stays the same when replicas are added"
+    )
+    made = comparing("scaling", "Lists scaling curves, and answers one: points, fits, what is worth using.")
+    made.add_argument("--curve", default="", metavar="KEY", help="which curve, by its key in the list")
+    made.add_argument(
+        "--efficiency", type=_share, default=0.8, metavar="SHARE", help="what a device should give (default: 0.8)"
+    )
+    which = made.add_mutually_exclusive_group()
+    which.add_argument("--complete", action="store_true", help="the runs that are missing to draw the curve")
+    which.add_argument("--halve", action="store_true", help="the repeats that are missing to halve its intervals")
+    made.add_argument("--queue", action="store_true", help="submits the runs that are missing")
+    made = comparing("compare", "Compares two runs, or says which field is in the way.", grouped=False)
+    made.add_argument("baseline", metavar="RUN", help="the run to compare with")
+    made.add_argument("candidate", metavar="RUN", help="the run that may be faster")
+    made = comparing("report", "Writes one HTML file about a group, to be opened anywhere.", grouped=False)
+    made.add_argument("group_name", metavar="GROUP", help="the group of runs")
+    made.add_argument("--output", metavar="FILE", help="where to (default: speedup-lab-report.html here)")
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and at most 1")
+    return value
 
 
 def _count(text: str) -> int:

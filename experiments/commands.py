@@ -1,115 +1,64 @@
 """What each command does. Reads options, calls the queue or the results, writes the answer."""
 
 import argparse
-import contextlib
-import getpass
 import json
 import math
 import sys
-import time
 import typing
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pandas as pd
-
-from experiments import admission, foreground, queue, results
+from experiments import admission, foreground, queue, results, waiting
+from experiments.answers import frame_text, print_json, say, user
 from experiments.cli import DONE, RUN_FAILED, Command, UsageError
-from experiments.interruption import uninterrupted
 from experiments.settings import Settings
 from experiments.terminal import duration, safe, table
-from experiments.watching import Watcher
 from training.names import Metric, RunStatus, Tag
 from training.spec import RunSpec
 from training.spec_rules import Problem, Severity
 
 NEWEST = 50  # runs that `list` shows a person
-CANCEL_DEADLINE_S = 60.0
 
 
 def run(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """Submits and waits: here with --inline, else until the controller has had it carried out."""
+    if _is_plan(options):
+        from experiments import plan_commands
+
+        return plan_commands.run(settings, options, answer)
     spec = _spec(options)
-    if not options.inline and not queue.is_driven(settings):
+    if not options.inline:
+        require_controller(settings)
+    warn(admission.check(foreground.here(settings) if options.inline else settings, spec))
+    carry_out = waiting.here if options.inline else waiting.elsewhere
+    ended = carry_out(settings, spec, options.submission)
+    print_record(settings, ended.run_id, options, answer)
+    return DONE if ended.status is RunStatus.FINISHED else RUN_FAILED
+
+
+def require_controller(settings: Settings) -> None:
+    """Raises UsageError while nothing would carry out what is queued."""
+    if not queue.is_driven(settings):
         raise UsageError(
             f"no controller drives the queue of {settings.home}: start one with `make run`, "
             "or run it here and now with --inline"
         )
-    _warn(admission.check(foreground.here(settings) if options.inline else settings, spec))
-    run_id, status = (_here if options.inline else _elsewhere)(settings, spec, options.submission)
-    _print_record(settings, run_id, options, answer)
-    return DONE if status is RunStatus.FINISHED else RUN_FAILED
-
-
-def _here(settings: Settings, spec: RunSpec, submission: str) -> tuple[str, RunStatus]:
-    """Submits and carries out. A run that an earlier command with this token has started is only waited for."""
-    run_id, under_way = "", None
-    try:
-        with uninterrupted():
-            run_id = foreground.submit(settings, spec, submission)
-            watcher = _watcher(settings, run_id, spec)
-            started = foreground.Foreground(settings, run_id)
-            if started.start():
-                under_way = started
-        if under_way is None:
-            return run_id, watcher.until_the_end()
-        under_way.wait(watcher.look)
-    except KeyboardInterrupt:
-        if not run_id:
-            raise
-        _say("stopping the run (Ctrl-C again leaves without waiting for its record)")
-        queue.cancel(settings, run_id)
-        if under_way is None:
-            return run_id, _until_cancelled(watcher)
-        under_way.cancel()
-        under_way.wait(watcher.look)
-    finally:
-        if under_way is not None:
-            under_way.close()
-    watcher.look()
-    return run_id, watcher.status
-
-
-def _elsewhere(settings: Settings, spec: RunSpec, submission: str) -> tuple[str, RunStatus]:
-    run_id = ""
-    try:
-        with uninterrupted():
-            run_id = queue.submit(settings, spec, submission)
-            watcher = _watcher(settings, run_id, spec)
-        return run_id, watcher.until_the_end()
-    except KeyboardInterrupt:
-        if not run_id:
-            raise
-        _say("cancelling the run (Ctrl-C again leaves without waiting for its end)")
-        queue.cancel(settings, run_id)
-        return run_id, _until_cancelled(watcher)
-
-
-def _watcher(settings: Settings, run_id: str, spec: RunSpec) -> Watcher:
-    _say(f"run {run_id} {safe(spec.display_name)}")
-    watcher = Watcher(settings, run_id, _say)
-    watcher.look()
-    return watcher
-
-
-def _until_cancelled(watcher: Watcher) -> RunStatus:
-    deadline = time.monotonic() + CANCEL_DEADLINE_S
-    while not watcher.status.is_terminal and time.monotonic() < deadline:
-        watcher.look()
-        time.sleep(0.2)
-    return watcher.status
 
 
 def submit(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """Queues a run and leaves."""
+    if _is_plan(options):
+        from experiments import plan_commands
+
+        return plan_commands.submit(settings, options, answer)
     spec = _spec(options)
-    _warn(admission.check(settings, spec))
+    warn(admission.check(settings, spec))
     run_id = queue.submit(settings, spec, options.submission)
     if not queue.is_driven(settings):
-        _say("no controller drives this queue now: the run waits for `make run`")
+        say("no controller drives this queue now: the run waits for `make run`")
     if options.json:
-        _print_json({"run_id": run_id, "status": queue.get_run(settings, run_id).info.status}, answer)
+        print_json({"run_id": run_id, "status": queue.get_run(settings, run_id).info.status}, answer)
     else:
         answer.write(f"{run_id}\n")
     return DONE
@@ -123,15 +72,15 @@ def list_runs(settings: Settings, options: argparse.Namespace, answer: typing.Te
     limit = options.limit if options.limit is not None else 0 if options.json else NEWEST
     shown = rows[:limit] if limit else rows
     if options.json:
-        _print_json([_json_row(each) for each in shown], answer)
+        print_json([_json_row(each) for each in shown], answer)
         return DONE
     if not rows:
-        _say("no runs yet: `python -m experiments run --inline` makes one")
+        say("no runs yet: `python -m experiments run --inline` makes one")
         return DONE
     headings = ("RUN", "STATUS", "NAME", "DEVICE", "STRATEGY", "EPOCH", "LOSS", "EXAMPLES/S", "SUBMITTED", "REASON")
     answer.write(table(headings, (_cells(each) for each in shown)) + "\n")
     if len(shown) < len(rows):
-        _say(f"the newest {len(shown):,} of {len(rows):,} runs: --limit 0 lists all")
+        say(f"the newest {len(shown):,} of {len(rows):,} runs: --limit 0 lists all")
     return DONE
 
 
@@ -154,7 +103,7 @@ def _cells(row: results.Row) -> tuple[str, ...]:
 
 def show(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """A run's record."""
-    _print_record(settings, results.find(settings, options.run), options, answer)
+    print_record(settings, results.find(settings, options.run), options, answer)
     return DONE
 
 
@@ -170,11 +119,11 @@ def log(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) 
         return DONE
     lines = results.log_lines(settings, run_id, options.worker, options.last)
     if options.json:
-        _print_json({"run_id": run_id, "worker": options.worker, "lines": lines}, answer)
+        print_json({"run_id": run_id, "worker": options.worker, "lines": lines}, answer)
     else:
         answer.writelines(safe(line) + "\n" for line in lines)
         if not lines:
-            _say(f"worker {options.worker} of this run has printed nothing that is on this machine")
+            say(f"worker {options.worker} of this run has printed nothing that is on this machine")
     return DONE
 
 
@@ -183,7 +132,7 @@ def cancel(settings: Settings, options: argparse.Namespace, answer: typing.TextI
     run_id = results.find(settings, options.run)
     status = queue.cancel(settings, run_id)
     if options.json:
-        _print_json({"run_id": run_id, "status": status}, answer)
+        print_json({"run_id": run_id, "status": status}, answer)
     else:
         answer.write(f"{run_id} {status if status.is_terminal else 'is being stopped'}\n")
     return DONE
@@ -192,6 +141,10 @@ def cancel(settings: Settings, options: argparse.Namespace, answer: typing.TextI
 def placement(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """Where a run's ops ran, and where they were asked to."""
     run_id = results.find(settings, options.run)
+    if options.against:
+        from experiments.analysis_commands import placement_diff
+
+        return placement_diff(settings, run_id, options, answer)
     record, ops = results.record(settings, run_id), results.placement(settings, run_id)
     counts, layers = results.placement_counts(ops), results.placed_layers(record["params"], ops)
     asked, seen = (record["tags"].get(tag, "") for tag in (Tag.DEVICES_ASKED, Tag.DEVICES_SEEN))
@@ -200,19 +153,19 @@ def placement(settings: Settings, options: argparse.Namespace, answer: typing.Te
         found["counts"] = counts.to_dict("records")
         if options.ops:
             found["ops"] = ops.to_dict("records")
-        _print_json(found, answer)
+        print_json(found, answer)
         return DONE
     answer.write(f"devices asked: {safe(asked)}\ndevices seen:  {safe(seen)}\n")
     if layers:
         rows = [(each["layer"], each["asked"], ", ".join(each["actual"]) or "not in the log") for each in layers]
         answer.write("\n" + table(("LAYER", "ASKED", "ACTUAL"), rows) + "\n")
     if ops.empty:
-        _say("no placement is recorded: it is there once a run with log_device_placement=true has ended")
+        say("no placement is recorded: it is there once a run with log_device_placement=true has ended")
     elif options.ops:
         columns = ["device", "role", "source", "op_type", "count", "layer", "name"]
-        answer.write("\n" + _frame_text(ops[columns]) + "\n")
+        answer.write("\n" + frame_text(ops[columns]) + "\n")
     else:
-        answer.write("\n" + _frame_text(counts) + "\n")
+        answer.write("\n" + frame_text(counts) + "\n")
     return DONE
 
 
@@ -223,7 +176,7 @@ def doctor(settings: Settings, options: argparse.Namespace, answer: typing.TextI
     findings = doctor_module.findings(settings)
     if options.json:
         keys = ("area", "level", "title", "detail", "remedy")
-        _print_json([{key: getattr(each, key) for key in keys} for each in findings], answer)
+        print_json([{key: getattr(each, key) for key in keys} for each in findings], answer)
         return DONE
     for each in findings:
         answer.write(f"{each.level:8} {safe(each.area)}: {safe(each.title)}\n")
@@ -236,7 +189,7 @@ def restore(settings: Settings, options: argparse.Namespace, answer: typing.Text
     """Brings the deleted experiment back."""
     restored = settings.restore_experiment()
     if options.json:
-        _print_json({"experiment": settings.experiment, "restored": restored}, answer)
+        print_json({"experiment": settings.experiment, "restored": restored}, answer)
     else:
         what = "is restored, with its runs" if restored else "was not deleted: nothing to do"
         answer.write(f"experiment {settings.experiment} {what}\n")
@@ -256,10 +209,14 @@ COMMANDS: Mapping[str, Command] = {
 }
 
 
+def _is_plan(options: argparse.Namespace) -> bool:
+    if options.plan is None and (options.repeats is not None or options.group):
+        raise UsageError("--repeats and --group go with --plan NAME: `python -m experiments plans` lists them")
+    return options.plan is not None
+
+
 def _spec(options: argparse.Namespace) -> RunSpec:
-    base: dict[str, typing.Any] = {}
-    with contextlib.suppress(KeyError, OSError):  # a user id without a name, as in containers
-        base["user"] = getpass.getuser()
+    base: dict[str, typing.Any] = {"user": user()}
     if options.spec:
         base |= _spec_file(options.spec)
     return RunSpec.from_assignments(options.set, base)
@@ -278,30 +235,11 @@ def _spec_file(name: str) -> dict[str, typing.Any]:
     return values
 
 
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
-
-
-def _warn(problems: typing.Iterable[Problem]) -> None:
+def warn(problems: typing.Iterable[Problem]) -> None:
+    """Says what does not refuse a run and should be known."""
     for problem in problems:
         if problem.severity is Severity.WARNING:
-            _say(f"warning: {safe(str(problem))}")
-
-
-def _print_json(value: object, answer: typing.TextIO) -> None:
-    answer.write(json.dumps(_plain(value), indent=2, ensure_ascii=True, allow_nan=False) + "\n")
-
-
-def _plain(value: typing.Any) -> typing.Any:
-    """The value with what JSON lacks as text: NaN, Infinity, -Infinity."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+            say(f"warning: {safe(str(problem))}")
 
 
 def _json_row(row: results.Row) -> dict[str, typing.Any]:
@@ -316,16 +254,25 @@ def _json_row(row: results.Row) -> dict[str, typing.Any]:
     return found
 
 
-def _print_record(settings: Settings, run_id: str, options: argparse.Namespace, answer: typing.TextIO) -> None:
+def print_record(settings: Settings, run_id: str, options: argparse.Namespace, answer: typing.TextIO) -> None:
+    """A run's record, as text or as the one JSON document."""
+    from experiments import questions
+
     record = results.record(settings, run_id)
+    judged = questions.judgement(settings, run_id)
     if options.json:
-        _print_json(record, answer)
+        print_json(record | {"verdict": judged.verdict_fields(), "flags": judged.flags.to_dict("records")}, answer)
         return
     answer.write(f"run      {run_id}\nname     {safe(record['name'])}\nstatus   {record['status']}\n")
     if record["reason"]:
         answer.write(f"reason   {safe(record['reason'])}\n")
     if notice := record["tags"].get(Tag.NOTICE):
         answer.write(f"notice   {safe(notice)}\n")
+    if judged.verdict is not None:
+        answer.write(f"verdict  {safe(judged.verdict.sentence())}\n")
+    for flag in judged.flags.to_dict("records"):
+        effect = "stays out of figures" if flag["excludes"] else "stays in figures"
+        answer.write(f"flag     {flag['flag']}: {safe(flag['detail'])} ({effect})\n")
     shown: dict[str, Callable[[float], str]] = {"time/": duration, "throughput/": "{:,.0f}".format}
     groups: dict[str, Mapping[str, str]] = {
         "params": record["params"],
@@ -340,8 +287,3 @@ def _print_record(settings: Settings, run_id: str, options: argparse.Namespace, 
         if values:
             rows = sorted((f"  {name}", value) for name, value in values.items() if value)
             answer.write("\n" + table((title.upper(), ""), rows) + "\n")
-
-
-def _frame_text(frame: pd.DataFrame) -> str:
-    rows = frame.astype(str).itertuples(index=False, name=None)
-    return table([str(column).upper().replace("_", " ") for column in frame.columns], rows)

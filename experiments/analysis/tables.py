@@ -132,7 +132,7 @@ def _title(table: pd.DataFrame, baseline: str, base: list[str]) -> str:
     if not base:
         return f"No run of the baseline ({baseline}) can be used"
     if table.empty:
-        return f"Nothing to compare with {baseline} yet"
+        return "Nothing to compare with the baseline yet"
     best = table.iloc[0]
     faster = table[table["called"] == Called.FASTER]
     if len(faster):
@@ -151,9 +151,9 @@ def labels_of(runs: pd.DataFrame) -> pd.Series:
     strategy go together, and so do the two batch sizes, so only the first that tells is named.
     """
     table = fields(runs)
-    varying = [name for name in table if table[name].nunique() > 1]
+    varying = [str(name) for name in table if table[name].nunique() > 1]
     told = [name for position, name in enumerate(varying) if not _told(table, name, varying[:position])]
-    texts = [", ".join(_in_words(name, row[name]) for name in told) for row in table.to_dict("records")]
+    texts = [", ".join(_in_words(name, str(row[name])) for name in told) for row in table.to_dict("records")]
     return pd.Series(texts, index=table.index, dtype="str").replace("", "all runs alike")
 
 

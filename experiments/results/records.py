@@ -179,14 +179,16 @@ def history(settings: Settings, run_id: str, metrics: typing.Iterable[str] | Non
     return table
 
 
-def histories(settings: Settings, run_ids: typing.Sequence[str]) -> pd.DataFrame:
+def histories(
+    settings: Settings, run_ids: typing.Sequence[str], metrics: typing.Collection[str] | None = None
+) -> pd.DataFrame:
     """What `history` gives of several runs, one below the other: `run_id` and `HISTORY_COLUMNS`.
 
     Raises:
         UnknownRun: there is no such run.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        parts = list(pool.map(lambda run_id: history(settings, run_id).assign(run_id=run_id), run_ids))
+        parts = list(pool.map(lambda run_id: history(settings, run_id, metrics).assign(run_id=run_id), run_ids))
     dtypes = {"run_id": "str", **HISTORY_COLUMNS}
     if not parts:
         return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in dtypes.items()})

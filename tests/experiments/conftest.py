@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments import cli
 from experiments.settings import Settings
+from tests.support.command_line import Answer, Run
 
 
 def settings_in(home: Path, **variables: str) -> Settings:
@@ -48,3 +50,17 @@ def new_settings(store_template: Path, tmp_path: Path) -> Callable[[str], Settin
 def settings(new_settings: Callable[[str], Settings]) -> Settings:
     """A data folder of this test's own."""
     return new_settings("home")
+
+
+@pytest.fixture
+def cli_run(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process, on the data folder of the test."""
+    monkeypatch.setenv("SPEEDUP_LAB_HOME", str(settings.home))
+
+    def run(*arguments: str) -> Answer:
+        capsys.readouterr()
+        code = cli.main(list(arguments))
+        captured = capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+    return run

@@ -9,56 +9,23 @@ import subprocess
 import sys
 import threading
 import time
-import typing
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from experiments import cli, commands, foreground, queue
+from experiments import foreground, queue, waiting
 from experiments.engines.inline import InlineEngine
 from experiments.settings import CHECKOUT, Settings
 from tests.experiments.test_foreground import FINISHES, HANGS, engine
+from tests.support.command_line import Run, refused
 from training.names import PLACEMENT_COLUMNS, Artifact, Metric, RunStatus, Tag
 from training.run_folder import RunFolder
 from training.spec import RunSpec
 
 TINY = ("--set", "dataset=synthetic", "--set", "cpu_threads=1", "--set", "epochs=2")
 SPEC = RunSpec(dataset="synthetic", cpu_threads=1, epochs=2)
-
-
-class Answer:
-    """What one command did."""
-
-    def __init__(self, code: int, out: str, err: str):
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self) -> typing.Any:
-        """The one JSON document on stdout."""
-
-        def refuse(name: str) -> None:
-            raise ValueError(f"{name} is no JSON")
-
-        return json.loads(self.out, parse_constant=refuse)
-
-
-Run = Callable[..., Answer]
-
-
-@pytest.fixture
-def cli_run(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process, on the data folder of the test."""
-    monkeypatch.setenv("SPEEDUP_LAB_HOME", str(settings.home))
-
-    def run(*arguments: str) -> Answer:
-        capsys.readouterr()
-        code = cli.main(list(arguments))
-        captured = capsys.readouterr()
-        return Answer(code, captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture
@@ -72,16 +39,6 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr(foreground, "InlineEngine", with_script)
 
     return use
-
-
-def refused(answer: Answer, *words: str) -> None:
-    """Asserts exit code 2, nothing on stdout and one line on stderr with these words."""
-    assert answer.code == 2, answer.err
-    assert answer.out == ""
-    assert answer.err.startswith("python -m experiments: ")
-    assert answer.err.count("\n") == 1
-    for word in words:
-        assert word in answer.err
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------
@@ -210,7 +167,9 @@ def test_show_gives_the_record(cli_run: Run, settings: Settings) -> None:
     client.log_metric(run_id, Metric.TIME_EPOCH_TRAIN, 200.0)
     client.set_tag(run_id, Tag.NOTICE, "NaN at\x1b[2J epoch 0")
     record = cli_run("show", run_id[:8], "--json").json
-    assert list(record) == ["run_id", "name", "status", "reason", "spec", "params", "metrics", "tags"]
+    keys = ["run_id", "name", "status", "reason", "spec", "params", "metrics", "tags", "verdict", "flags"]
+    assert list(record) == keys
+    assert (record["verdict"], record["flags"]) == (None, [])
     assert (record["run_id"], record["name"], record["status"]) == (run_id, "<b>naïve</b>", "SCHEDULED")
     assert RunSpec.from_dict(record["spec"]).user == "ada"
     assert record["metrics"][Metric.LOSS] == "NaN"
@@ -354,7 +313,7 @@ def test_interrupting_a_run_cancels_it(cli_run: Run, settings: Settings, monkeyp
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands.Watcher, "until_the_end", interrupt)
+    monkeypatch.setattr(waiting.Watcher, "until_the_end", interrupt)
     answer = cli_run("run", *TINY, "--json")
     assert (answer.code, answer.json["status"]) == (1, "KILLED")
     assert "cancelling the run" in answer.err
@@ -411,7 +370,8 @@ def test_no_command_imports_tensorflow(settings: Settings) -> None:
     code = (
         "import sys\nfrom experiments import cli\n"
         f"for line in ['list', 'show {run_id}', 'log {run_id}', 'placement {run_id}', 'cancel {run_id}', 'submit --set "
-        "dataset=synthetic --set cpu_threads=1', 'run', 'doctor', 'restore']:\n    cli.main(line.split())\n"
+        "dataset=synthetic --set cpu_threads=1', 'run', 'doctor', 'restore', 'speedup', 'scaling']:\n"
+        "    cli.main(line.split())\n"
         "heavy = {'tensorflow', 'keras', 'streamlit', 'ray'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"
     )
