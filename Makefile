@@ -16,6 +16,9 @@ VENV := .venv
 IN_VENV := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-cuda-$(CUDA)
 SLOWEST := --durations=15 --durations-min=1
+# Most tests wait, or use one core: two files at a time, in the order that tests/conftest.py gives them. More at once
+# would starve those that have a deadline.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup run test unit check format bench clean
 
@@ -43,11 +46,14 @@ $(INSTALLED): requirements.txt constraints.txt
 run: setup  ## Starts MLflow, Ray, the controller and the page, and prints the address. Ctrl-C ends it all.
 	@exec $(IN_VENV) -m experiments.serve
 
-test: setup  ## Runs every test, quick ones first.
-	$(IN_VENV) -m pytest $(SLOWEST)
+test: setup  ## Runs every test: most side by side, then those that need the machine for themselves.
+	@failed=0; \
+	$(IN_VENV) -m pytest $(SLOWEST) $(SIDE_BY_SIDE) -m "not alone" || failed=1; \
+	$(IN_VENV) -m pytest $(SLOWEST) -m alone || failed=1; \
+	exit $$failed
 
 unit: setup  ## Runs the quick tests only.
-	$(IN_VENV) -m pytest $(SLOWEST) -m "not slow and not browser"
+	$(IN_VENV) -m pytest $(SLOWEST) $(SIDE_BY_SIDE) -m "not slow and not browser and not alone"
 
 check: setup  ## What CI checks besides the tests: packages, format, lint, types, borders.
 	$(IN_VENV) -m pip check

@@ -21,9 +21,16 @@ os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first, then slow ones, then the browser; without an NVIDIA GPU, `gpu` tests skip."""
-    items.sort(key=lambda item: 2 * bool(item.get_closest_marker("browser")) + bool(item.get_closest_marker("slow")))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Quick tests first, then slow ones, then the browser; without an NVIDIA GPU, `gpu` tests skip.
+
+    Side by side it is the other way round, so that at the end no process waits for the other's longest file.
+    """
+    side_by_side = hasattr(config, "workerinput")
+    items.sort(
+        key=lambda item: 2 * bool(item.get_closest_marker("browser")) + bool(item.get_closest_marker("slow")),
+        reverse=side_by_side,
+    )
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_tests and not _nvidia_gpus():
         for item in gpu_tests:

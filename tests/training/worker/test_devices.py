@@ -65,38 +65,42 @@ def test_threads_default_to_the_cores_of_the_worker():
     assert configured({}, "tf.config.threading.get_intra_op_parallelism_threads()") == 2
 
 
-def test_memory_growth_is_set_on_every_visible_gpu_and_only_those_are_visible():
-    calls = configured(
-        {"device": "gpu", "strategy": "mirrored", "replicas": 2, "memory_growth": True}, "calls", FAKE_GPUS
+TWO_GPUS = {"device": "gpu", "strategy": "mirrored", "replicas": 2}
+CASES = {
+    "growth on every visible GPU, and only those are visible": (
+        {**TWO_GPUS, "memory_growth": True},
+        [["visible", ["0", "1"], "GPU"], ["growth", "0", True], ["growth", "1", True]],
+    ),
+    "a limit on every visible GPU": (
+        {**TWO_GPUS, "memory_limit_mib": 1024},
+        [["visible", ["0", "1"], "GPU"], ["logical", "0", [1024]], ["logical", "1", [1024]]],
+    ),
+    "simulated GPUs are slices of one": (
+        {**TWO_GPUS, "logical_devices": 2, "memory_limit_mib": 512},
+        [["visible", ["0"], "GPU"], ["logical", "0", [512, 512]]],
+    ),
+    "a CPU run hides every GPU": ({}, [["visible", [], "GPU"]]),
+}
+
+
+def test_the_calls_that_set_gpus_up():
+    """In one process for all cases: the fakes keep TensorFlow from fixing its devices."""
+    made = run_python(
+        f"""
+import json
+import tensorflow as tf
+from training.spec import RunSpec
+from training.worker import devices
+{FAKE_GPUS}
+made = {{}}
+for case, fields in { ({case: fields for case, (fields, _) in CASES.items()})!r}.items():
+    devices.configure(RunSpec.from_dict(fields), 2)
+    made[case] = calls[:]
+    calls.clear()
+print(json.dumps(made))
+"""
     )
-    assert calls == [["visible", ["0", "1"], "GPU"], ["growth", "0", True], ["growth", "1", True]]
-
-
-def test_a_memory_limit_is_set_on_every_visible_gpu():
-    calls = configured(
-        {"device": "gpu", "strategy": "mirrored", "replicas": 2, "memory_limit_mib": 1024}, "calls", FAKE_GPUS
-    )
-    assert calls == [["visible", ["0", "1"], "GPU"], ["logical", "0", [1024]], ["logical", "1", [1024]]]
-
-
-def test_simulated_gpus_are_slices_of_one():
-    calls = configured(
-        {
-            "device": "gpu",
-            "strategy": "mirrored",
-            "replicas": 2,
-            "logical_devices": 2,
-            "memory_limit_mib": 512,
-        },
-        "calls",
-        FAKE_GPUS,
-    )
-    assert calls == [["visible", ["0"], "GPU"], ["logical", "0", [512, 512]]]
-
-
-def test_a_cpu_run_hides_every_gpu():
-    calls = configured({}, "calls", FAKE_GPUS)
-    assert calls == [["visible", [], "GPU"]]
+    assert made == {case: calls for case, (_, calls) in CASES.items()}
 
 
 def test_fewer_gpus_than_asked_is_refused_before_anything_is_built():
