@@ -37,6 +37,9 @@ PAGES = [
     st.Page("app_pages/runs.py", title="Runs", icon=":material/list:"),
     # Reached by choosing a run; without one it has nothing to show.
     st.Page("app_pages/run.py", title="Run", icon=":material/monitoring:", visibility="hidden"),
+    st.Page("app_pages/speedup.py", title="Speedup", icon=":material/speed:"),
+    st.Page("app_pages/scaling.py", title="Scaling", icon=":material/trending_up:"),
+    st.Page("app_pages/placement.py", title="Placement", icon=":material/account_tree:"),
     st.Page("app_pages/environment.py", title="Environment", icon=":material/memory:"),
 ]
 

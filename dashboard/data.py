@@ -47,7 +47,7 @@ Answer = typing.TypeVar("Answer")
 Arguments = typing.ParamSpec("Arguments")
 
 
-def _from_the_store(read: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+def from_the_store(read: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     """Turns a failing tracking store into `Unavailable`, which every page knows how to show."""
 
     @wraps(read)
@@ -81,7 +81,7 @@ def _results() -> results.Results:
     return found
 
 
-@_from_the_store
+@from_the_store
 def settings() -> Settings:
     """Where things are; the store is made on the first call of a process."""
     return _settings()
@@ -90,13 +90,13 @@ def settings() -> Settings:
 # --- runs --------------------------------------------------------------------------------------------------------
 
 
-@_from_the_store
+@from_the_store
 def runs() -> pd.DataFrame:
     """Every run, newest first, with the columns of `experiments.results.RUN_COLUMNS`; at most a second old."""
     return _results().runs()
 
 
-@_from_the_store
+@from_the_store
 def run(run_id: str) -> dict[str, typing.Any]:
     """One run's row of `runs`, with None where nothing is known.
 
@@ -129,13 +129,13 @@ def _history(run_id: str) -> pd.DataFrame:
     return results.history(_settings(), run_id)
 
 
-@_from_the_store
+@from_the_store
 def history(run_id: str) -> pd.DataFrame:
     """Every metric point of a run: columns metric, step, value, timestamp."""
     return _history(run_id)
 
 
-@_from_the_store
+@from_the_store
 def steady(run: typing.Mapping[str, typing.Any]) -> dict[str, typing.Any]:
     """The steady state of a run (a row of `runs`): a row of `experiments.analysis.timing.steady_states`."""
     points = _history(run["run_id"]).assign(run_id=run["run_id"])
@@ -149,7 +149,7 @@ def _record(run_id: str) -> dict[str, typing.Any]:
     return results.record(_settings(), run_id)
 
 
-@_from_the_store
+@from_the_store
 def record(run_id: str) -> dict[str, typing.Any]:
     """The run's record, as `python -m experiments show --json` prints it."""
     return _record(run_id)
@@ -160,7 +160,7 @@ def _placement(run_id: str) -> pd.DataFrame:
     return results.placement(_settings(), run_id)
 
 
-@_from_the_store
+@from_the_store
 def placement(run_id: str) -> pd.DataFrame:
     """The placement table of a run; no rows while there is none."""
     return _placement(run_id)
@@ -171,7 +171,7 @@ def _log(run_id: str, worker: int, last: int) -> list[str]:
     return results.log_lines(_settings(), run_id, worker=worker, last=last)
 
 
-@_from_the_store
+@from_the_store
 def log(run_id: str, worker: int, last: int = LOG_LINES_SHOWN) -> list[str]:
     """The last lines that a worker of the run printed."""
     return _log(run_id, worker, last)
@@ -182,13 +182,13 @@ def _environment(run_id: str) -> dict[str, typing.Any]:
     return results.environment(_settings(), run_id)
 
 
-@_from_the_store
+@from_the_store
 def environment(run_id: str) -> dict[str, typing.Any]:
     """Everything that was noted about where the run ran; empty while nothing was."""
     return _environment(run_id)
 
 
-@_from_the_store
+@from_the_store
 def spec(run_id: str) -> RunSpec:
     """What the run was asked to do."""
     return results.spec(_settings(), run_id)
@@ -207,7 +207,7 @@ def _experiment_id() -> str:
     return _settings().experiment_id()
 
 
-@_from_the_store
+@from_the_store
 def submit(spec: RunSpec, token: str) -> tuple[str, list[Problem]]:
     """Queues a run; the same token never makes two.
 
@@ -221,7 +221,7 @@ def submit(spec: RunSpec, token: str) -> tuple[str, list[Problem]]:
     return run_id, []
 
 
-@_from_the_store
+@from_the_store
 def cancel(run_id: str) -> None:
     """Asks a run to stop; nothing happens to one that has ended."""
     queue.cancel(_settings(), run_id)
@@ -236,13 +236,13 @@ def _capacity() -> capacity.Capacity:
     return capacity.of(_settings())
 
 
-@_from_the_store
+@from_the_store
 def machines() -> capacity.Capacity:
     """Processors and GPUs that runs can have."""
     return _capacity()
 
 
-@_from_the_store
+@from_the_store
 def asked(spec: RunSpec) -> capacity.Request:
     """The processors and GPUs that a run would take."""
     return capacity.request(spec, _capacity())
@@ -259,7 +259,7 @@ def _fields(spec_json: str) -> dict[str, typing.Any]:
     return {name: tuple(value) if name == "gpus" and value is not None else value for name, value in fields.items()}
 
 
-@_from_the_store
+@from_the_store
 def check(spec: RunSpec) -> list[Problem]:
     """What refuses a run, and what a person should know before starting it."""
     return _check(spec.to_json())
@@ -287,7 +287,7 @@ def _findings() -> list["doctor.Finding"]:
     return doctor.findings(_settings())
 
 
-@_from_the_store
+@from_the_store
 def findings() -> list["doctor.Finding"]:
     """What the doctor found; looked at anew after five minutes, or after `forget_machine`."""
     return _findings()

@@ -38,6 +38,7 @@ def _live_page(run_id: str, was_live: bool) -> None:
             run_live.show_actions(run, tags)
         run_live.show_state(run)
         run_live.show_progress(run)
+        run_live.show_verdict(run)
         history = data.history(run_id)
         run_live.show_curves(history, is_live)
         times, devices, spec, environment, log = st.tabs(TABS, key="run_tab", on_change="rerun", bind="query-params")

@@ -1,6 +1,6 @@
 """Notes, refusals and empty pages. Every one says what to do next; none depends on colour alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import streamlit as st
@@ -60,7 +60,15 @@ def sentence(found: Problem, named: str = "") -> str:
     return " ".join(word for word in words if word)
 
 
-def empty(title: str, text: str, icon: str, page: str = "", link: str = "", typed: str = "") -> None:
+def empty(
+    title: str,
+    text: str,
+    icon: str,
+    page: str = "",
+    link: str = "",
+    typed: str = "",
+    query: Mapping[str, str] | None = None,
+) -> None:
     """What stands where nothing is yet: a calm panel that says what to do, and leads there.
 
     Args:
@@ -70,6 +78,7 @@ def empty(title: str, text: str, icon: str, page: str = "", link: str = "", type
         page: the file of the page to go to; none if empty.
         link: what to call it.
         typed: what it is about, shown as typed.
+        query: what that page's address says.
     """
     with st.container(border=True, horizontal_alignment="center", gap="xsmall"):
         st.markdown(f"### {icon}", width="content")
@@ -78,7 +87,7 @@ def empty(title: str, text: str, icon: str, page: str = "", link: str = "", type
             st.text(typed)
         st.markdown(text, width="content")
         if page:
-            st.page_link(page, label=link, icon=":material/arrow_forward:")
+            st.page_link(page, label=link, icon=":material/arrow_forward:", query_params=query)
 
 
 @contextmanager

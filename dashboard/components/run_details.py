@@ -96,6 +96,13 @@ def show_devices(run: Row, tags: Mapping[str, str]) -> None:
             else "No placement was recorded: the run logged none, or ended before its first step."
         )
         return
+    if run["ended"]:
+        st.page_link(
+            "app_pages/placement.py",
+            label="Its placement in full, and against another run",
+            icon=":material/account_tree:",
+            query_params={"run": run["run_id"]},
+        )
     devices = placement_figures.device_table(placement)
     columns = st.columns([1, 2])
     with columns[0]:

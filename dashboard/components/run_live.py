@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import pandas as pd
 import streamlit as st
 
-from dashboard import data
+from dashboard import analyses, data
 from dashboard.components import note, status
-from dashboard.components.text import duration, heading, number, percent
+from dashboard.components.text import count, duration, heading, number, percent
 from dashboard.figures import curves, theme
 from training.names import Metric, Phase, RunStatus, Tag
+from training.spec_rules import Severity
 
 Row = Mapping[str, typing.Any]
 
@@ -41,6 +42,10 @@ def show_actions(run: Row, tags: Mapping[str, str]) -> None:
                 with st.popover("Stop run", icon=":material/stop:", key="run_stop"):
                     st.markdown("**Stop this run?** Finished epochs are kept.")
                     st.button("Yes, stop it", type="primary", on_click=data.cancel, args=(run_id,), key="run_stop_yes")
+        if run["status"] == RunStatus.FINISHED:
+            st.page_link(
+                "app_pages/speedup.py", label="Compare", icon=":material/speed:", query_params={"baseline": run_id}
+            )
         if st.button("Use this spec again", icon=":material/content_copy:", key="run_again"):
             st.switch_page("app_pages/launch.py", query_params={"spec": run_id})
 
@@ -56,6 +61,28 @@ def show_state(run: Row) -> None:
         note.callout("info", "state", "Waiting to start", reason or "It starts as soon as there is room.")
     if run["notice"]:
         note.callout("info", "notice", "To know about this run", run["notice"])
+
+
+def show_verdict(run: Row) -> None:
+    """Where the time of an ended run went, with the share behind it, and what makes its timing doubtful."""
+    if run["status"] != RunStatus.FINISHED:
+        return
+    found = analyses.judged(run["run_id"])
+    excluding = found.flags[found.flags["excludes"]]
+    with st.container(border=True, gap="xsmall", key="run_verdict"):
+        sentence = found.verdict.sentence()
+        st.markdown(":blue[:material/timer:] **Where the time went**")
+        st.text(sentence[:1].upper() + sentence[1:])
+        measured = [(cause, share.value) for cause, share in found.verdict.shares.items() if share.known]
+        st.caption(" · ".join(f"{cause} {percent(value)}" for cause, value in measured))
+        for detail in dict.fromkeys(excluding["detail"]):
+            note.line(Severity.WARNING, f"Timing doubtful: {detail}")
+        for detail in dict.fromkeys(found.flags.loc[~found.flags["excludes"], "detail"]):
+            if detail != run["notice"]:
+                st.text(f"To know: {detail}")
+        if found.unchecked:
+            with st.expander(f"{count(len(found.unchecked), 'disturbance')} not checked for", key="run_unchecked"):
+                st.text("Not recorded in this run: " + "; ".join(found.unchecked))
 
 
 def show_progress(run: Row) -> None:

@@ -25,12 +25,18 @@ HATCHES = ("", "/", "x", ".", "\\", "-", "|")
 
 GRID = "rgba(128, 144, 160, 0.25)"
 LINE = "rgba(128, 144, 160, 0.6)"
+WHISKER = "rgba(104, 116, 128, 0.95)"
 
 # What the modebar offers: zoom, reset and an image to keep. Plotly's logo and its link outside stay away.
 CONFIG = {
     "displaylogo": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "pan2d"],
 }
+
+
+def config(name: str) -> dict[str, object]:
+    """CONFIG for a chart that is worth keeping: its picture is an SVG file of this name, made in the browser."""
+    return {**CONFIG, "toImageButtonOptions": {"format": "svg", "filename": name}}
 
 
 def device_style(device: str) -> tuple[str, str]:

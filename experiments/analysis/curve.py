@@ -151,7 +151,7 @@ def _title(measured: pd.DataFrame, devices: str) -> str:
     if math.isfinite(most["speedup_low"]):
         interval = f" ({most['speedup_low']:.2f}x to {most['speedup_high']:.2f}x)"
     start = f"{int(most['count'])} {devices} train {most['speedup']:.2f}x{interval} as fast as {int(fewest['count'])}"
-    peak = measured.loc[measured["throughput"].idxmax()]
+    peak = measured.iloc[int(measured["throughput"].to_numpy().argmax())]
     if int(peak["count"]) not in (int(most["count"]), int(fewest["count"])):
         return f"{start}; the fastest were {int(peak['count'])}"
     if most["called"] == Called.SLOWER:

@@ -272,4 +272,6 @@ def break_even(cost: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[
         return BreakEven(
             math.inf, low, high, f"starts sooner but its epochs take longer: ahead up to epoch {crossing:.1f}{mark}"
         )
-    return BreakEven(math.ceil(crossing), low, high, f"has paid for its start after {math.ceil(crossing)} epochs{mark}")
+    whole = math.ceil(crossing)
+    words = f"has paid for its start after {whole} epoch{'' if whole == 1 else 's'}{mark}"
+    return BreakEven(whole, low, high, words)

@@ -5,9 +5,10 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from mlflow.entities import Metric as Point
 from mlflow.entities import Param, RunTag
@@ -77,6 +78,95 @@ def history_of(epochs: int, steps_per_epoch: int = 937, curve: Mapping[str, list
             rate = 5_200 + 30 * window if epoch == 0 and window < 20 else 7_450 + 160 * math.sin(window + epoch)
             points.append(Point(Metric.WINDOW, rate, now + window * 300, epoch * steps_per_epoch + 32 * (window + 1)))
     return points
+
+
+SEEN = {
+    Tag.JIT_COMPILE: "false",
+    Tag.CPU_MODEL: "AMD EPYC",
+    Tag.CPU_COUNT: "8",
+    Tag.HOST: "bench-1",
+    Tag.TENSORFLOW: "2.21.0",
+    Tag.KERAS: "3.15.1",
+}
+GPU_SEEN = {**SEEN, Tag.GPU_MODEL: "NVIDIA H200"}
+
+
+def timed(rate: float, epochs: int = 3, startup: float = 4.6, seed: int = 0, examples: int = 60_000) -> list[Point]:
+    """The points of a run with a steady state at so many examples per second; windows spread by 1%."""
+    noise = np.random.default_rng(seed)
+    now = round(time.time() * 1000)
+    once = {
+        Metric.TIME_QUEUE: 1.0,
+        Metric.TIME_STARTUP: startup,
+        Metric.TIME_DATA: 0.4,
+        Metric.TIME_BUILD: 0.8,
+        Metric.TIME_FIRST_STEP: 1.5,
+        Metric.TIME_TOTAL: startup + 2.7 + epochs * (examples / rate + 0.9),
+    }
+    points = [Point(name, seconds, now, 0) for name, seconds in once.items()]
+    points.append(Point(Metric.WINDOW, rate / 40, now, 1))
+    for epoch in range(epochs):
+        train = examples / rate
+        values = {
+            Metric.TIME_EPOCH_TRAIN: train,
+            Metric.TIME_EPOCH_VALIDATION: 0.9,
+            Metric.TIME_INPUT_WAIT: 0.01 * train,
+            Metric.EXAMPLES_PER_SECOND: rate,
+        }
+        points += [Point(name, value, now + epoch, epoch) for name, value in values.items()]
+        points += [
+            Point(Metric.WINDOW, rate * (1 + 0.01 * noise.standard_normal()), now + window, step)
+            for window, step in enumerate(range(1 + epoch * 640 + 32, 1 + (epoch + 1) * 640 + 1, 32))
+        ]
+    return points
+
+
+def add_timed(
+    settings: Settings, spec: RunSpec, rate: float, *, startup: float = 4.6, seed: int = 0, **tags: str
+) -> str:
+    """Writes a finished run that trained at so many examples per second, on the machine of SEEN or GPU_SEEN."""
+    seen = {**(GPU_SEEN if spec.device == "gpu" else SEEN), Tag.REPLICAS_IN_SYNC: str(spec.total_replicas)}
+    return add_run(settings, spec, points=timed(rate, startup=startup, seed=seed), tags=seen | tags)
+
+
+def cpu_and_gpu(settings: Settings, repeats: int = 3, group: str = "cpu against gpu") -> dict[str, list[str]]:
+    """The guide's comparison: equal runs on the CPU and on a GPU that is eight times as fast. Gives device -> ids."""
+    return {
+        device: [
+            add_timed(
+                settings,
+                RunSpec(device=device, group=group, epochs=3, name=f"{device} {index}"),
+                rate * (1 + 0.005 * index),
+                startup=startup,
+                seed=index,
+            )
+            for index in range(repeats)
+        ]
+        for device, rate, startup in (("cpu", 5_000.0, 4.0), ("gpu", 40_000.0, 9.0))
+    }
+
+
+def gpu_scaling(settings: Settings, counts: Sequence[int] = (1, 2, 4, 8), repeats: int = 3) -> dict[int, list[str]]:
+    """A strong scaling curve by Amdahl's law with 8% that does not scale. Gives number of replicas -> ids."""
+    return {
+        count: [
+            add_timed(
+                settings,
+                RunSpec(
+                    device="gpu",
+                    strategy="mirrored" if count > 1 else "one_device",
+                    replicas=count,
+                    global_batch_size=512,
+                    group="strong scaling",
+                    epochs=3,
+                ),
+                20_000.0 * count / (1 + 0.08 * (count - 1)) * (1 + 0.006 * (index - 1)),
+                seed=10 * count + index,
+            )
+            for index in range(repeats)
+        ]
+        for count in counts
+    }
 
 
 def add_run(

@@ -1,0 +1,267 @@
+"""The door from the pages to the analyses: speedups, scaling curves, placements and verdicts, each computed once.
+
+What a run measured never changes once it has ended, so it is read once and kept; the newest reads are kept, the rest
+forgotten. What is answered here is shared by every session: nobody may change it.
+"""
+
+import dataclasses
+import threading
+import typing
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import data
+from experiments import results
+from experiments.analysis import curve as curves_read
+from experiments.analysis import missing as missing_runs
+from experiments.analysis import placement, scaling, tables, validity
+from experiments.analysis import verdict as verdicts
+from experiments.analysis.comparable import BatchRule, Thing
+from experiments.analysis.evidence import Evidence, gather
+from experiments.settings import Settings
+from training.names import RunStatus
+from training.spec import RunSpec, SpecError
+from training.spec_rules import Severity
+
+MOST_POINTS_KEPT = 3_000_000
+MOST_REFERENCES = 12
+VERDICT_TTL_S = 300.0
+
+
+class Histories:
+    """The points of ended runs, read once each. Forgets the longest unused when it holds more than `most` points."""
+
+    def __init__(self, settings: Settings, most: int = MOST_POINTS_KEPT):
+        self._settings, self._most = settings, most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, pd.DataFrame] = OrderedDict()
+
+    def of(self, run_ids: Iterable[str]) -> pd.DataFrame:
+        """What `experiments.results.histories` gives of these runs."""
+        wanted = list(dict.fromkeys(run_ids))
+        with self._lock:
+            there = {run_id: self._kept[run_id] for run_id in wanted if run_id in self._kept}
+        unknown = [run_id for run_id in wanted if run_id not in there]
+        read = results.histories(self._settings, unknown)
+        there |= {run_id: read[read["run_id"] == run_id] for run_id in unknown}
+        with self._lock:
+            for run_id in wanted:
+                self._kept[run_id] = there[run_id]
+                self._kept.move_to_end(run_id)
+            while sum(map(len, self._kept.values())) > self._most and len(self._kept) > 1:
+                self._kept.popitem(last=False)
+        return pd.concat([there[run_id] for run_id in wanted], ignore_index=True) if wanted else read
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def _histories() -> Histories:
+    return Histories(data.settings())
+
+
+@data.from_the_store
+def ended_runs() -> pd.DataFrame:
+    """Every run that has ended, newest first."""
+    runs = data.runs()
+    return runs[runs["status"].isin([each for each in RunStatus if each.is_terminal])].reset_index(drop=True)
+
+
+@st.cache_resource(max_entries=8, show_spinner="Timing the runs …")
+def _evidence(runs: pd.DataFrame, put_back: tuple[str, ...]) -> Evidence:
+    return gather(runs, _histories().of(runs["run_id"]), frozenset(put_back))
+
+
+@data.from_the_store
+def evidence(runs: pd.DataFrame, put_back: Iterable[str] = ()) -> Evidence:
+    """Timing, costs and flags of some ended runs.
+
+    Args:
+        runs: rows of `ended_runs`.
+        put_back: doubtful runs that a person puts back by hand.
+    """
+    mine = set(runs["run_id"])
+    return _evidence(runs.reset_index(drop=True), tuple(sorted(set(put_back) & mine)))
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
+    """What can be compared among some ended runs: SUGGESTION_COLUMNS."""
+    return tables.suggestions(runs)
+
+
+@data.from_the_store
+def speedups(
+    runs: pd.DataFrame, baseline: str, thing: Thing, rule: BatchRule, put_back: Iterable[str]
+) -> tuple[tables.Speedups, Evidence]:
+    """Every configuration that matches a baseline against it, and what it rests on.
+
+    Raises:
+        KeyError: an unknown baseline.
+    """
+    wanted = tables.to_compare(runs, baseline, thing, rule)
+    found = evidence(runs[runs["run_id"].isin(wanted)], put_back)
+    return tables.speedups(found, baseline, thing, rule), found
+
+
+# --- scaling -----------------------------------------------------------------------------------------------------
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def curves(runs: pd.DataFrame) -> pd.DataFrame:
+    """The scaling curves among some ended runs: CURVE_COLUMNS."""
+    return scaling.curves(runs)
+
+
+@data.from_the_store
+def scaling_curve(
+    runs: pd.DataFrame, key: str, efficiency: float, put_back: Iterable[str]
+) -> tuple[curves_read.ScalingCurve, Evidence]:
+    """One curve answered in full, and what it rests on.
+
+    Raises:
+        KeyError: no such curve.
+    """
+    everything = curves(runs)
+    members = everything.loc[everything["key"] == key, "run_id"]
+    found = evidence(runs[runs["run_id"].isin(members)], put_back)
+    return curves_read.read(found, key, efficiency), found
+
+
+def most_devices(curve: curves_read.ScalingCurve, runs: pd.DataFrame) -> int:
+    """The most devices that there are to measure this curve on, never fewer than were measured.
+
+    Args:
+        curve: the curve.
+        runs: its runs.
+    """
+    machines = data.machines()
+    there = machines.gpus if (runs["device"] == "gpu").any() else machines.cpus
+    return max(there, int(runs["total_replicas"].max()))
+
+
+def point_spec(template: RunSpec, row: Mapping[typing.Any, typing.Any]) -> RunSpec:
+    """The spec of one missing run: its template with the row's number of devices and batch.
+
+    Its name says what it is, so a typed name of the template does not stay; nor do chosen GPUs, of which there would be
+    the wrong number.
+    """
+    changes = {name: row[name] for name in ("strategy", "replicas", "workers", "logical_devices", "global_batch_size")}
+    return dataclasses.replace(template, **changes, name="", gpus=None)
+
+
+@data.from_the_store
+def missing(evidence: Evidence, curve: curves_read.ScalingCurve, most: int, halve: bool) -> pd.DataFrame:
+    """The runs that a curve lacks and that are not under way: MISSING_COLUMNS, refusals of the machines included."""
+    table = curves_read.missing(evidence, curve, most, halve)
+    table = missing_runs.not_under_way(table, data.runs())
+    if table.empty:
+        return table
+    table["refusal"] = [row["refusal"] or _refusal(row) for row in table.to_dict("records")]
+    return table
+
+
+def _refusal(row: Mapping[typing.Any, typing.Any]) -> str:
+    try:
+        found = data.check(point_spec(data.spec(row["template"]), row))
+    except (data.UnknownRun, SpecError) as error:
+        return str(error)
+    return "; ".join(f"{each.field}: {each.message}" for each in found if each.severity is Severity.ERROR)
+
+
+@data.from_the_store
+def queue_missing(table: pd.DataFrame, token: str) -> tuple[list[str], list[str]]:
+    """Queues the runs of a `missing` table that are not refused.
+
+    Args:
+        table: MISSING_COLUMNS.
+        token: of the button that was pressed: the same token never queues a run twice.
+
+    Returns:
+        The run ids, and what refused others at the last moment.
+    """
+    run_ids, refused = [], []
+    for row in table[table["refusal"] == ""].to_dict("records"):
+        spec = point_spec(data.spec(row["template"]), row)
+        for repeat in range(row["repeats"]):
+            run_id, problems = data.submit(spec, f"{token}-{row['count']}-{repeat}")
+            if run_id:
+                run_ids.append(run_id)
+            else:
+                refused.append("; ".join(map(str, problems)))
+    return run_ids, list(dict.fromkeys(refused))
+
+
+# --- placement ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a run's ops ran: the table of all, and what `experiments.analysis.placement` says of it."""
+
+    table: pd.DataFrame
+    summary: pd.DataFrame
+    surprises: pd.DataFrame
+
+
+@st.cache_resource(max_entries=6, show_spinner="Reading the placement …")
+def _placed(run_id: str, device: str) -> Placed:
+    table = results.placement(data.settings(), run_id)
+    return Placed(table, placement.summary(table), placement.surprises(table, device))
+
+
+@data.from_the_store
+def placed(run_id: str, device: str) -> Placed:
+    """Where the ops of an ended run ran; empty tables when none was logged.
+
+    Raises:
+        UnknownRun: there is no such run.
+    """
+    return _placed(run_id, device)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Comparing op by op …")
+def _moved(first: str, second: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    where = data.settings()
+    differences = placement.diff(results.placement(where, first), results.placement(where, second))
+    return differences, placement.moves(differences)
+
+
+@data.from_the_store
+def moved(first: str, second: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What moved between two ended runs: op by op, and in short."""
+    return _moved(first, second)
+
+
+# --- verdict -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One run's verdict, the flags on its timing, and what could not be checked."""
+
+    verdict: verdicts.Verdict
+    flags: pd.DataFrame
+    unchecked: list[str]
+
+
+@st.cache_data(ttl=VERDICT_TTL_S, max_entries=64, show_spinner=False)
+def _judged(run_id: str) -> Judged:
+    runs = ended_runs()
+    chosen = runs[runs["run_id"] == run_id].iloc[0]
+    # Only runs of the same work on the same kind of device can be references; looking closer costs time.
+    same = (runs[["workload", "dataset", "device"]] == chosen[["workload", "dataset", "device"]]).all(axis=1)
+    near = runs[same].reset_index(drop=True)
+    wanted = {run_id, *verdicts.references(near, run_id, MOST_REFERENCES)}
+    found = evidence(near[near["run_id"].isin(wanted)])
+    mine = found.flags[found.flags["run_id"] == run_id].reset_index(drop=True)
+    verdict = verdicts.verdict(run_id, found.runs, found.steady, found.history)
+    return Judged(verdict, mine, validity.unchecked(chosen, found.history))
+
+
+@data.from_the_store
+def judged(run_id: str) -> Judged:
+    """Where the time of an ended run went, against runs that differ in little; looked at anew after five minutes."""
+    return _judged(run_id)

@@ -1,0 +1,85 @@
+"""The map of devices and op types, and the ways that ops took between two runs."""
+
+import pandas as pd
+
+from dashboard.figures import placement_map, theme
+from experiments.analysis import placement
+from tests.experiments.analysis import frames
+
+MIXED = frames.placement(
+    ("a/conv", "Conv2D", "GPU:0", "compute", "conv2d"),
+    ("b/conv", "Conv2D", "GPU:0", "compute", "conv2d"),
+    ("c/conv", "Conv2D", "CPU:0", "compute", "conv2d"),
+    ("a/dense", "MatMul", "GPU:0", "compute", "dense"),
+    ("next", "IteratorGetNext", "CPU:0", "input", ""),
+)
+
+
+def test_types_against_devices_with_the_commonest_first() -> None:
+    table = placement_map.map_table(placement.summary(MIXED), "compute")
+
+    assert table.index.tolist() == ["Conv2D", "MatMul"]
+    assert table.columns.tolist() == ["CPU:0", "GPU:0"]
+    assert table.to_numpy().tolist() == [[1, 2], [0, 1]]
+    assert placement_map.map_title(table, "compute") == "3 of 4 compute ops are on GPU:0, 1 on CPU:0"
+    figure = placement_map.map_figure(table, "compute")
+    assert [list(row) for row in figure.data[0].text] == [["1", "2"], ["", "1"]]
+    # Where there is no op there is no colour either.
+    assert figure.data[0].z[1][0] is None
+
+
+def test_rare_types_are_summed_and_none_is_lost() -> None:
+    rows = [(f"op{n}.{copy}", f"T{n:02}", "CPU:0", "compute", "") for n in range(40) for copy in range(40 - n)]
+    table = placement_map.map_table(placement.summary(frames.placement(*rows)), "compute")
+
+    assert len(table) == placement_map.MOST_OP_TYPES + 1
+    assert table.index[-1] == placement_map.OTHERS
+    assert int(table.to_numpy().sum()) == len(rows)
+    assert placement_map.map_title(table, "compute") == f"All {len(rows):,} compute ops are on CPU:0"
+
+
+def test_nothing_of_a_role() -> None:
+    table = placement_map.map_table(placement.summary(MIXED[MIXED["role"] == "input"]), "compute")
+
+    assert placement_map.map_title(table, "compute") == "No compute op was logged"
+    assert placement_map.map_figure(table, "compute").layout.title.text == "No compute op was logged"
+
+
+def _moves(**after: str) -> pd.DataFrame:
+    second = MIXED.copy()
+    for name, device in after.items():
+        second.loc[second["name"] == name.replace("_", "/"), "device"] = device
+    return placement.moves(placement.diff(MIXED, second))
+
+
+def test_what_moved_is_the_title() -> None:
+    moves = _moves(a_dense="CPU:0")
+
+    assert placement_map.moves_title(moves) == "1 of 3 ops moved, most of them from GPU:0 to CPU:0"
+    figure = placement_map.moves_figure(moves)
+    assert {bar.name: list(bar.x) for bar in figure.data} == {
+        "moved to another kind of device": [1],
+        "where it was": [1, 1],
+    }
+    assert "GPU:0 → CPU:0" in figure.layout.yaxis.ticktext
+
+
+def test_nothing_moved() -> None:
+    assert placement_map.moves_title(_moves()) == "All 3 ops are where they were"
+
+
+def test_other_devices_of_the_same_kind_are_no_move() -> None:
+    moves = _moves(a_dense="GPU:1")
+    assert placement_map.moves_title(moves) == (
+        "1 of 3 ops are on other or more devices of the same kind; none changed its kind"
+    )
+
+
+def test_typed_names_are_drawn_as_typed() -> None:
+    table = placement_map.map_table(
+        placement.summary(frames.placement(("a", "<b>T</b>", "<i>D</i>", "compute", ""))), "compute"
+    )
+    figure = placement_map.map_figure(table, "compute")
+    assert list(figure.data[0].y) == [theme.plain("<b>T</b>")]
+    assert list(figure.data[0].x) == [theme.plain("<i>D</i>")]
+    assert "<i>" not in figure.layout.title.text
