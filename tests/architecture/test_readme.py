@@ -63,6 +63,10 @@ def test_every_command() -> None:
     assert {name.partition(" ")[0] for name in table("command", "does")} == set(commands.choices)
 
 
+def test_every_plan() -> None:
+    assert table("plan", "what it answers") == {path.stem for path in (CHECKOUT / "experiments/plans").glob("*.yaml")}
+
+
 def test_every_setting() -> None:
     read = {name for path in source_files() for name in re.findall(r"SPEEDUP_LAB_[A-Z_]+", path.read_text())}
     assert read - INTERNAL == {name for name in table("variable", "meaning") if name.startswith("SPEEDUP_LAB_")}
