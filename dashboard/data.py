@@ -13,9 +13,11 @@ from functools import wraps
 import pandas as pd
 import streamlit as st
 
-from experiments import admission, capacity, queue, results
+from experiments import admission, capacity, plan_runs, queue, results
 from experiments.analysis import timing
 from experiments.engines.base import EngineUnavailableError
+from experiments.plans import Plan, PlanError
+from experiments.plans import plans as all_plans
 from experiments.settings import Settings, SettingsError
 from experiments.store_errors import store_errors
 from training import catalog
@@ -297,3 +299,44 @@ def forget_machine() -> None:
     """Makes the next read of this machine's state a new one."""
     for cached in (_findings, _capacity, _datasets):
         cached.clear()
+
+
+# --- ready-made experiments --------------------------------------------------------------------------------------
+
+
+def plans() -> dict[str, Plan]:
+    """The ready-made experiments by name."""
+    try:
+        return all_plans()
+    except PlanError as error:
+        raise Unavailable(
+            "A ready-made experiment cannot be read", "Mend the file, then reload.", str(error)
+        ) from error
+
+
+@from_the_store
+def plan_offer(plan: Plan, overrides: typing.Mapping[str, typing.Any]) -> plan_runs.Offer:
+    """What a plan can measure on these machines, with these fields on every run."""
+    return plan_runs.offer(plan, _capacity(), overrides)
+
+
+@from_the_store
+def new_group(plan: Plan) -> str:
+    """A readable name for the runs of one launch that no other run has."""
+    return plan_runs.default_group(_settings(), plan)
+
+
+@from_the_store
+def submit_plan(offered: plan_runs.Offer, group: str, repeats: int, token: str) -> tuple[list[str], list[Problem]]:
+    """Queues all runs of a plan; the same token never makes two sets, and completes one that broke off.
+
+    Returns:
+        The run ids and nothing, or no ids and what refuses them.
+    """
+    try:
+        runs = plan_runs.expand(offered, group, repeats)
+        return [queue.submit(_settings(), run, submission=plan_runs.submission(token, run)) for run in runs], []
+    except PlanError as error:
+        return [], [Problem("plan", offered.plan.name, "was refused", str(error))]
+    except SpecError as error:
+        return [], error.problems

@@ -1,11 +1,16 @@
-"""Launch: describe a run, see what it amounts to, start it. `?spec=RUN` fills the form with that run's spec."""
+"""Launch: describe a run, see what it amounts to, start it; or start all runs of a ready-made experiment.
+
+`?spec=RUN` fills the form with that run's spec.
+"""
 
 import streamlit as st
 
 from dashboard import data
-from dashboard.components import note, spec_form, spec_values, starter, summary
+from dashboard.components import note, plan_picker, spec_form, spec_values, starter, summary
 from training.spec import RunSpec, SpecError
 from training.spec_rules import Problem, Severity
+
+ONE, READY_MADE = "One run", "Ready-made experiment"
 
 
 def _fill_from_run() -> None:
@@ -31,6 +36,22 @@ def _problems(form: spec_form.Form, spec: RunSpec) -> list[Problem]:
 def _page() -> None:
     st.title("Launch a run", anchor=False)
     _fill_from_run()
+    chosen = st.segmented_control(
+        "What to start",
+        (ONE, READY_MADE),
+        default=ONE,
+        required=True,
+        key="launch_what",
+        label_visibility="collapsed",
+        bind="query-params",
+    )
+    if chosen == READY_MADE:
+        plan_picker.show()
+    else:
+        _one_run()
+
+
+def _one_run() -> None:
     machines = None
     with note.guarded("machines"):
         # Without their answer a run can still be queued: it waits until they do.

@@ -1,4 +1,4 @@
-"""Launch: only what goes together, refusals beside their field, one press one run."""
+"""Launch: only what goes together, refusals beside their field, one press one run or one set of them."""
 
 import shlex
 import time
@@ -6,10 +6,12 @@ import time
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from experiments import capacity
+from experiments.capacity import Capacity
 from experiments.results import Results
 from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
-from tests.dashboard.reading import words
+from tests.dashboard.reading import table, words
 from tests.dashboard.seed import NASTY_NAMES, add_run
 from training.names import RunStatus
 from training.spec import RunSpec, spec_fields
@@ -243,3 +245,111 @@ def test_the_form_survives_a_visit_to_another_page(launch: AppTest) -> None:
 
     assert launch.text_input(key="launch_user").value == "mei"
     assert launch.selectbox(key="launch_dataset").value == "synthetic"
+
+
+# --- ready-made experiments --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ready_made(home: Settings, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """The page with the experiments, on a machine with two CPUs and no GPU."""
+    monkeypatch.setattr(capacity, "of", lambda settings: Capacity(2, 0, ((2, 0),), "this machine"))
+    return open_page("launch", launch_what="Ready-made experiment", launch_plan="xla")
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    return next(button for button in app.button if button.label == label).click().run()
+
+
+def test_one_run_is_what_the_page_opens_with(launch: AppTest) -> None:
+    control = launch.segmented_control(key="launch_what")
+    assert control.value == "One run"
+
+    control.set_value("Ready-made experiment").run()
+    assert "Start all" in {button.label for button in launch.button}
+
+    launch.segmented_control(key="launch_what").set_value("One run").run()
+    assert launch.selectbox(key="launch_dataset").value == "synthetic"
+
+
+def test_the_address_names_the_experiment_which_says_what_it_runs_and_what_it_cannot(ready_made: AppTest) -> None:
+    assert ready_made.selectbox(key="launch_plan").value == "xla"
+    shown = words(ready_made)
+    assert "What does compiling the step with XLA buy?" in shown
+    assert "10 runs: 2 cases x 5 repeats" in shown
+    assert "XLA on: needs 1 GPU, this machine has 0" in shown
+    cases = table(ready_made, "What it runs")
+    assert cases["Case"].tolist() == ["XLA off", "XLA on"]
+    assert cases["Runs"].tolist() == [5, 5]
+    assert ready_made.code[0].value == "python -m experiments run --plan xla"
+
+
+def test_an_experiment_on_simulated_devices_is_called_a_rehearsal(ready_made: AppTest) -> None:
+    ready_made.selectbox(key="launch_plan").set_value("strong_scaling").run()
+
+    assert "**A rehearsal on simulated devices**" in words(ready_made)
+    assert set(table(ready_made, "What it runs")["Device"]) == {"CPU (simulated)"}
+
+
+def test_start_all_queues_every_run_once(home: Settings, ready_made: AppTest) -> None:
+    ready_made.number_input(key="launch_plan_repeats_xla").set_value(2)
+    ready_made.text_input(key="launch_plan_group").set_value("<b>mine</b> 'x'")
+    ready_made.text_area(key="launch_plan_fields").set_value("epochs=2\n\nnotes=a; b").run()
+    command = shlex.split(ready_made.code[0].value)
+    first = next(button for button in ready_made.button if button.label == "Start all")
+    press(ready_made, "Start all")
+
+    queued = runs(home)
+    assert sorted(run["name"] for run in queued) == ["XLA off #1", "XLA off #2", "XLA on #1", "XLA on #2"]
+    assert {(run["group"], run["epochs"]) for run in queued} == {("<b>mine</b> 'x'", 2)}
+    assert command[5:] == ["xla", "--repeats", "2", "--group", "<b>mine</b> 'x'", "--set", "epochs=2", *command[-2:]]
+    assert command[-2:] == ["--set", "notes=a; b"]
+    assert "**4 runs queued**" in words(ready_made)
+    link = next(found for found in ready_made.page_link if found.proto.label == "Watch the runs")
+    assert "runs_group" in str(link.proto)
+    # The second click of a double click carries the first button's identity, which is gone.
+    assert first.key not in {button.key for button in ready_made.button}
+
+    press(ready_made, "Start the same again")
+    assert len(runs(home)) == 4
+    press(ready_made, "Start all")
+    assert len(runs(home)) == 8
+
+
+def test_the_same_token_never_makes_two_sets_and_completes_one(home: Settings, ready_made: AppTest) -> None:
+    from dashboard import data
+
+    offered = data.plan_offer(data.plans()["xla"], {})
+    first, problems = data.submit_plan(offered, "g", 1, "a" * 32)
+    again, _ = data.submit_plan(offered, "g", 2, "a" * 32)
+
+    assert not problems
+    assert set(first) < set(again)
+    assert (len(first), len(again), len(runs(home))) == (2, 4, 4)
+
+
+def test_an_unnamed_group_is_made_once_for_each_start(home: Settings, ready_made: AppTest) -> None:
+    suggested = ready_made.text_input(key="launch_plan_group").placeholder
+    ready_made.number_input(key="launch_plan_repeats_xla").set_value(1).run()
+    press(ready_made, "Start all")
+    press(ready_made, "Start the same again")
+    press(ready_made, "Start all")
+
+    groups = sorted(run["group"] for run in runs(home))
+    assert groups[:2] == [suggested] * 2
+    assert len(set(groups)) == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("epoch=2", "did you mean epochs?"),
+        ("epochs", "write field=value"),
+        ("epochs=0", "epochs=0 is too small: give at least 1"),
+    ],
+)
+def test_fields_that_make_no_run_refuse_the_start(ready_made: AppTest, typed: str, said: str) -> None:
+    ready_made.text_area(key="launch_plan_fields").set_value(typed).run()
+
+    assert said in words(ready_made)
+    assert [button.disabled for button in ready_made.button if button.label == "Start all"] == [True]
