@@ -48,7 +48,7 @@ def test_a_run_reports_its_phases_epochs_windows_and_environment():
     assert tags[Tag.STEPS_PER_EPOCH] == "6"
     assert tags[Tag.EXAMPLES_PER_EPOCH] == "192"
     assert tags[Tag.VALIDATION_EXAMPLES] == "50"
-    assert tags[Tag.DEVICES_ASKED] == "1 CPU"
+    assert tags[Tag.DEVICES_ASKED] == "CPU:0"
     assert tags[Tag.DEVICES_SEEN] == "CPU:0"
     assert tags[Tag.REPLICAS_IN_SYNC] == "1"
     assert tags[Tag.JIT_COMPILE] == "false"
