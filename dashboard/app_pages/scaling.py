@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import analyses
-from dashboard.components import address, chart, curve_details, curve_missing, evidence_list, note
+from dashboard.components import address, chart, curve_details, curve_missing, evidence_list, group_filter, note
 from dashboard.figures import scaling
 from experiments.analysis.curve import ScalingCurve
 from experiments.analysis.evidence import Evidence
@@ -24,16 +24,6 @@ def _empty(runs: pd.DataFrame) -> None:
     query = {"spec": str(finished["run_id"].iloc[0])} if len(finished) else None
     link = "Launch it on more replicas" if query else "Launch a run"
     note.empty(title, text, ":material/trending_up:", "app_pages/launch.py", link, query=query)
-
-
-def _choose_group(runs: pd.DataFrame) -> pd.DataFrame:
-    groups = sorted({name for name in runs["group"] if name})
-    if not groups:
-        return runs
-    group = address.select(
-        "Group", groups, "group", "scaling_group", optional="every group", drops=("curve", "back"), width=220
-    )
-    return runs[runs["group"] == group].reset_index(drop=True) if group else runs
 
 
 def _choose_curve(runs: pd.DataFrame, found: pd.DataFrame) -> str:
@@ -70,7 +60,7 @@ def _page() -> None:
     everything = analyses.ended_runs()
     controls = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     with controls:
-        runs = _choose_group(everything)
+        runs = group_filter.choose(everything, "scaling_group", ("curve", "back"))
     found = analyses.curves(runs)
     if found.empty:
         _empty(runs)
@@ -81,7 +71,9 @@ def _page() -> None:
             percent = address.percent_slider("Worth using from", "efficiency", "scaling_efficiency_at", 50, 100, 80)
     curve, evidence = analyses.scaling_curve(runs, key, percent / 100, evidence_list.put_back())
     _draw(curve, evidence, percent / 100)
-    curve_missing.show(curve, evidence)
+    # While the machines do not answer, what was measured still stands.
+    with note.guarded("missing"):
+        curve_missing.show(curve, evidence)
     evidence_list.show_alike(evidence.runs, f"the number of {curve.axis}, at a {curve_details.held(curve)}")
     evidence_list.show_doubtful(evidence, "scaling")
     evidence_list.show_runs(evidence, labels_of(evidence.runs), "scaling_behind")

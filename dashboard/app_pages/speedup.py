@@ -4,21 +4,13 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import analyses, data
-from dashboard.components import address, chart, evidence_list, note, speedup_table
+from dashboard.components import address, chart, evidence_list, group_filter, note, speedup_table
 from dashboard.components.text import count
 from dashboard.figures import speedup
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.tables import labels_of, pair
 
 PARTS = ("thing", "rule", "baseline", "other", "back")
-
-
-def _choose_group(runs: pd.DataFrame) -> pd.DataFrame:
-    groups = sorted({name for name in runs["group"] if name})
-    if not groups:
-        return runs
-    group = address.select("Group", groups, "group", "speedup_group", optional="every group", drops=PARTS, width=220)
-    return runs[runs["group"] == group].reset_index(drop=True) if group else runs
 
 
 def _settle_pair(runs: pd.DataFrame) -> None:
@@ -85,7 +77,7 @@ def _page() -> None:
         return
     _settle_pair(everything)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        runs = _choose_group(everything)
+        runs = group_filter.choose(everything, "speedup_group", PARTS)
         found = analyses.suggestions(runs)
         if len(found):
             chosen = _choose_set(found)

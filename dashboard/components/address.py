@@ -67,10 +67,10 @@ def select(
     chosen = asked if asked in options else None if optional else options[0]
     labels = unique({option: (shown or {}).get(option, option) for option in options})
     st.session_state[key] = chosen
-    found = st.selectbox(
+    found: str | None = st.selectbox(
         label,
-        options,
-        index=None,
+        list(options),
+        index=None if optional else 0,  # type: ignore[arg-type]
         format_func=lambda option: labels.get(option, option),
         key=key,
         placeholder=optional or None,
@@ -108,8 +108,8 @@ def toggle(label: str, name: str, key: str, help: str | None = None) -> bool:
 def percent_slider(label: str, name: str, key: str, lowest: int, highest: int, default: int, step: int = 5) -> int:
     """A slider over percents whose value stands in the address."""
     asked = read(name)
-    value = int(asked) if asked.isascii() and asked.isdecimal() and lowest <= int(asked[:4]) <= highest else default
-    st.session_state[key] = value
+    whole = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) <= 3 else default
+    st.session_state[key] = whole if lowest <= whole <= highest else default
 
     def take() -> None:
         write({name: str(st.session_state[key])})

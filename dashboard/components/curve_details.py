@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from dashboard.components import chart
+from dashboard.components import chart, note
 from dashboard.components.text import count, number, percent
 from experiments.analysis import scaling, workers
 from experiments.analysis.comparable import Thing
@@ -15,6 +15,7 @@ from experiments.analysis.evidence import Evidence
 from experiments.analysis.scaling_fit import Fit
 from experiments.analysis.scaling_laws import Scaling
 from experiments.analysis.tables import labels_of
+from training.spec_rules import Severity
 
 
 def labels(runs: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:
@@ -108,13 +109,13 @@ def show_fit(curve: ScalingCurve, efficiency: float) -> None:
             worth = curve.worth.sentence(efficiency, device)
             st.text(worth[:1].upper() + worth[1:])
         if curve.refusal:
-            st.markdown(":orange[:material/block:] Nothing is predicted beyond what was measured:")
-            st.text(curve.refusal)
+            note.line(Severity.WARNING, f"Nothing is predicted beyond what was measured: {curve.refusal}")
         for each in curve.fits:
             if each is not curve.fit:
                 st.caption(f"{each.law.name} was fitted as well{_why_not(each)}.")
         for reason in curve.not_fitted:
-            st.caption(f"Not fitted: {reason}.")
+            if reason not in curve.refusal:
+                st.caption(f"Not fitted: {reason}.")
         if curve.fit:
             st.caption(f"Source: {curve.fit.law.source}. Fitted to {count(curve.fit.runs, 'run')} by least squares.")
     if curve.fits:

@@ -1,5 +1,7 @@
 """What a figure rests on: the runs behind it, those left out of it with their reasons, and what they agree in."""
 
+import json
+
 import pandas as pd
 import streamlit as st
 
@@ -7,6 +9,7 @@ from dashboard.components import address, status
 from dashboard.components.text import count, number, percent
 from experiments.analysis.comparable import FIELDS, fields
 from experiments.analysis.evidence import Evidence
+from experiments.analysis.tables import in_words
 
 BACK = "back"
 """The part of the address that lists the runs that were put back by hand."""
@@ -90,7 +93,15 @@ def alike(runs: pd.DataFrame) -> list[tuple[str, str]]:
 def show_alike(runs: pd.DataFrame, about: str) -> None:
     """Says what the runs agree in, and what the comparison is about."""
     st.caption(f"Like with like: these runs differ in {about} only. They agree in")
-    st.text(" · ".join(f"{name.replace('_', ' ')} {value}" for name, value in alike(runs)))
+    st.text(" · ".join(_said(name, value) for name, value in alike(runs)))
+
+
+def _said(name: str, value: str) -> str:
+    if name == "dataset_options":
+        return ", ".join(f"{option}={chosen}" for option, chosen in json.loads(value).items()) or "no option of the set"
+    if name == "simulated":
+        return "simulated devices" if value == "true" else "real devices"
+    return in_words(name, value)
 
 
 def show_runs(evidence: Evidence, labels: pd.Series, key: str) -> None:

@@ -46,12 +46,15 @@ def map_title(table: pd.DataFrame, role: str) -> str:
         return f"All {total:,} {role} ops are on {busiest}"
     if len(by_device) == 2:
         return f"{most:,} of {total:,} {role} ops are on {busiest}, {total - most:,} on {by_device.index[1]}"
-    return f"{most:,} of {total:,} {role} ops are on {busiest}, the rest on {len(by_device) - 1} more"
+    least = f"{int(by_device.iloc[-1]):,} on {by_device.index[-1]}"
+    return f"{total:,} {role} ops on {len(by_device)} devices, from {least} to {most:,} on {busiest}"
 
 
 def map_figure(table: pd.DataFrame, role: str) -> go.Figure:
     """Draws a `map_table` as a heat map: the number stands in each cell, whose colour goes with its logarithm."""
     figure = go.Figure()
+    # The sum of the rare types is no type: it must not make the others pale.
+    largest = table.loc[[name for name in table.index if name != OTHERS]].to_numpy()
     devices = [theme.plain(device) for device in table.columns]
     types = [theme.plain(name) for name in table.index]
     figure.add_heatmap(
@@ -65,11 +68,12 @@ def map_figure(table: pd.DataFrame, role: str) -> go.Figure:
         colorscale=_SCALE,
         showscale=False,
         zmin=0,
+        zmax=math.log10(max(int(largest.max()), 10)) if largest.size else 1,
         xgap=2,
         ygap=2,
     )
     theme.style(figure, theme.plain(map_title(table, role)), height=110 + 24 * max(3, len(table)))
-    figure.update_layout(hovermode="closest")
+    figure.update_layout(hovermode="closest", title={"y": 1.0, "pad": {"t": 12}}, margin={"t": 72})
     figure.update_xaxes(side="top", showgrid=False, tickangle=0)
     figure.update_yaxes(autorange="reversed", showgrid=False)
     return figure
@@ -115,6 +119,7 @@ def moves_figure(moves: pd.DataFrame) -> go.Figure:
                 x=mine["ops"].tolist(),
                 y=mine.index.tolist(),
                 orientation="h",
+                width=0.62,
                 name=name,
                 marker={"color": color, "pattern": theme.pattern(hatch), "line": {"width": 0}},
                 text=[f"{count:,}" for count in mine["ops"]],
@@ -122,13 +127,15 @@ def moves_figure(moves: pd.DataFrame) -> go.Figure:
                 cliponaxis=False,
                 hovertemplate="%{x:,} ops<extra></extra>",
             )
-    theme.style(figure, theme.plain(moves_title(moves)), height=140 + 30 * max(2, len(rows)))
-    figure.update_layout(hovermode="closest", bargap=0.3, barmode="overlay", showlegend=True)
+    theme.style(figure, theme.plain(moves_title(moves)), height=160 + 32 * max(2, len(rows)))
+    theme.legend_below(figure)
+    figure.update_layout(hovermode="closest", barmode="overlay", margin={"t": 48})
     figure.update_yaxes(
         tickmode="array", tickvals=rows.index.tolist(), ticktext=[_way(row) for row in rows.to_dict("records")]
     )
     figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_xaxes(title="ops", tickformat=",", rangemode="tozero")
+    few = len(rows) > 0 and int(rows["ops"].max()) <= 10
+    figure.update_xaxes(title="ops", tickformat=",", rangemode="tozero", dtick=1 if few else None)
     return figure
 
 

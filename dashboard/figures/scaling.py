@@ -64,8 +64,9 @@ def throughput_figure(curve: ScalingCurve, runs: pd.DataFrame) -> go.Figure:
         )
     if len(points):
         figure.add_scatter(**_points(points, _devices(curve)))
-    theme.style(figure, theme.plain(curve.title), height=400)
-    figure.update_layout(hovermode="closest", showlegend=True)
+    theme.style(figure, theme.plain(curve.title), height=430)
+    theme.legend_below(figure)
+    figure.update_layout(hovermode="closest")
     _style_counts(figure, curve)
     figure.update_yaxes(title="examples/s", rangemode="tozero", tickformat=",")
     return figure
@@ -202,8 +203,9 @@ def efficiency_figure(curve: ScalingCurve, chosen: float) -> go.Figure:
             error_y=_whiskers(points["efficiency"], points["efficiency_low"], points["efficiency_high"]),
             hovertemplate=f"<b>%{{x}} {_devices(curve)}s</b><br>%{{y:.1%}} of ideal<extra></extra>",
         )
-    theme.style(figure, theme.plain(_two_lines(efficiency_title(curve, chosen))), height=400)
-    figure.update_layout(hovermode="closest", showlegend=True)
+    theme.style(figure, theme.plain(_two_lines(efficiency_title(curve, chosen))), height=430)
+    theme.legend_below(figure)
+    figure.update_layout(hovermode="closest")
     figure.add_hline(y=1.0, line={"color": theme.GREY, "dash": "dot", "width": 1.5})
     figure.add_hline(
         y=chosen,

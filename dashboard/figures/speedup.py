@@ -70,10 +70,9 @@ def speedup_figure(table: pd.DataFrame, title: str, baseline: str, claim: float 
     whole = rows[rows["end_to_end"].notna()]
     if len(whole):
         figure.add_scatter(**_whole_runs(whole, [places[index] for index in whole.index]))
-    theme.style(figure, theme.plain(title), height=150 + 46 * max(2, len(rows)))
-    figure.update_layout(barmode="overlay", hovermode="closest", bargap=0.42, showlegend=True)
-    figure.update_layout(margin={"r": 150, "t": 92}, legend={"y": 1.0, "yanchor": "bottom"})
-    figure.update_layout(title={"automargin": False})
+    theme.style(figure, theme.plain(title), height=180 + 46 * max(2, len(rows)))
+    theme.legend_below(figure)
+    figure.update_layout(barmode="overlay", hovermode="closest", margin={"r": 150, "t": 70})
     figure.update_yaxes(
         tickmode="array",
         tickvals=[places[index] for index in rows.index],
@@ -99,6 +98,7 @@ def speedup_figure(table: pd.DataFrame, title: str, baseline: str, claim: float 
             text=_figures(row),
             showarrow=False,
             align="left",
+            font={"size": 13},
         )
     return figure
 
@@ -110,6 +110,7 @@ def _bars(rows: pd.DataFrame, places: list[int], name: str, color: str, called: 
         "base": [1.0] * len(rows),
         "x": (rows["ratio"] - 1).tolist(),
         "orientation": "h",
+        "width": 0.56,
         "name": name,
         "marker": {
             "color": color if surely else "rgba(124, 136, 148, 0.18)",
@@ -136,7 +137,7 @@ def _whole_runs(rows: pd.DataFrame, places: list[int]) -> dict:
         "y": places,
         "mode": "markers",
         "name": END_TO_END,
-        "marker": {"symbol": "diamond-open", "size": 10, "color": theme.AMBER, "line": {"width": 2}},
+        "marker": {"symbol": "diamond", "size": 10, "color": "#ffffff", "line": {"color": theme.AMBER, "width": 2.5}},
         "customdata": _plain(rows["label"], rows["end_to_end_sentence"]),
         "hovertemplate": "<b>%{customdata[0]}</b><br>whole run: %{customdata[1]}<extra></extra>",
     }

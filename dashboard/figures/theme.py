@@ -34,6 +34,17 @@ CONFIG = {
 }
 
 
+def legend_below(figure: go.Figure, room: int = 96) -> None:
+    """Puts the legend under the axes, where it may wrap, and the title at a fixed distance from the top, however tall
+    the figure is. `room` in pixels."""
+    figure.update_layout(
+        title={"y": 1.0, "pad": {"t": 12}},
+        legend={"yref": "container", "y": 0.0, "yanchor": "bottom"},
+        margin={"b": room},
+        showlegend=True,
+    )
+
+
 def config(name: str) -> dict[str, object]:
     """CONFIG for a chart that is worth keeping: its picture is an SVG file of this name, made in the browser."""
     return {**CONFIG, "toImageButtonOptions": {"format": "svg", "filename": name}}

@@ -216,8 +216,10 @@ class WorthUsing:
     def sentence(self, efficiency: float, devices: str = "devices") -> str:
         """The answer in one line."""
         least = "at least " if self.at_limit else ""
-        interval = f" ({self.low:.0f} to {self.high:.0f})" if math.isfinite(self.low) else ""
-        return f"{least}{self.count} {devices}{interval} work at {efficiency:.0%} efficiency or better, {self.note}"
+        known = math.isfinite(self.low) and not self.low == self.high == self.count
+        interval = f" ({self.low:.0f} to {self.high:.0f})" if known else ""
+        verb = f"{devices.removesuffix('s')}{interval} works" if self.count == 1 else f"{devices}{interval} work"
+        return f"{least}{self.count} {verb} at {efficiency:.0%} efficiency or better, {self.note}"
 
 
 def worth_using(measured: pd.DataFrame, fit: Fit | None, efficiency: float) -> WorthUsing:

@@ -153,11 +153,12 @@ def labels_of(runs: pd.DataFrame) -> pd.Series:
     table = fields(runs)
     varying = [str(name) for name in table if table[name].nunique() > 1]
     told = [name for position, name in enumerate(varying) if not _told(table, name, varying[:position])]
-    texts = [", ".join(_in_words(name, str(row[name])) for name in told) for row in table.to_dict("records")]
+    texts = [", ".join(in_words(name, str(row[name])) for name in told) for row in table.to_dict("records")]
     return pd.Series(texts, index=table.index, dtype="str").replace("", "all runs alike")
 
 
-def _in_words(name: str, value: str) -> str:
+def in_words(name: str, value: str) -> str:
+    """One field of `comparable.FIELDS` as a reader says it, such as "2 replicas" or "XLA off"."""
     counted = {"replicas": "replica", "workers": "worker", "cpu_threads": "CPU thread"}
     if name in counted and value.isdigit():
         return f"{value} {counted[name]}{'' if value == '1' else 's'}"
@@ -171,6 +172,7 @@ def _in_words(name: str, value: str) -> str:
 
 
 _WORDS = {
+    "dataset": "data set",
     "global_batch_size": "batch",
     "per_replica_batch_size": "batch per replica",
     "steps_per_execution": "steps per execution",

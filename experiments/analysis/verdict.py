@@ -226,6 +226,8 @@ def verdict(run_id: str, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.D
     Raises:
         KeyError: an unknown run.
     """
+    # A run that someone else logged may lack them: as numbers, what is missing stays missing.
+    runs = runs.astype(dict.fromkeys(("total_replicas", "per_replica_batch_size", "global_batch_size"), "float64"))
     chosen = runs[runs["run_id"] == run_id]
     if chosen.empty:
         raise KeyError(f"no run {run_id}")

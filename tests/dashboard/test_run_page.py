@@ -106,7 +106,10 @@ def test_simulated_devices_are_marked(morning: dict[str, str], open_page: OpenPa
     assert "2 simulated devices" in words(app)
     agree = table(app, "What was asked and what TensorFlow reports").set_index("What")
     assert agree.loc["Replicas in sync"].tolist() == ["2", "2", "✓"]
-    assert agree.loc["Devices"].tolist()[:2] == ["CPU:0, CPU:1", "CPU:0, CPU:1"]
+    assert agree.loc["Devices"].tolist()[:2] == [
+        "CPU:0, CPU:1 (simulated: 2 logical devices on one CPU)",
+        "CPU:0, CPU:1",
+    ]
 
 
 def test_devices_tab_counts_ops_and_sets_asked_beside_actual(morning: dict[str, str], open_page: OpenPage) -> None:

@@ -40,7 +40,7 @@ def test_a_curve_in_full(home: Settings, open_page: OpenPage) -> None:
     throughput, efficiency = charts(app)
     assert throughput["layout"]["title"]["text"].startswith("8 replicas train 5.1")
     assert throughput["layout"]["title"]["text"].endswith("as fast as 1: 64% of ideal")
-    assert efficiency["layout"]["title"]["text"].startswith("4 replicas (")
+    assert efficiency["layout"]["title"]["text"].startswith("4 replicas work at 80% efficiency")
     points = table(app, POINTS)
     assert points["Replicas"].tolist() == [1, 2, 4, 8]
     assert points["Runs"].tolist() == [3, 3, 3, 3]
@@ -88,7 +88,7 @@ def test_an_address_with_nonsense_shows_the_newest_curve(
     app = open_page("scaling", **{name: value})
 
     assert table(app, POINTS)["Replicas"].tolist() == [1, 2]
-    assert "work at 80% efficiency" in words(app)
+    assert "At least 2 replicas work at 80% efficiency" in words(app)
     assert ("names a curve that these runs do not make" in words(app)) == (name == "curve")
 
 

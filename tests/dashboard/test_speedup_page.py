@@ -56,7 +56,7 @@ def test_cpu_against_gpu(home: Settings, open_page: OpenPage) -> None:
     assert 1 < float(row["Whole run"][:-1]) < 8
     assert "Against 3 baseline runs at 5,0" in words(app)
     assert "these runs differ in device only" in words(app)
-    assert "workload mnist_cnn · dataset fashion_mnist" in words(app)
+    assert "workload mnist_cnn · data set fashion_mnist · examples=60000, pipeline=memory" in words(app)
     assert "none has a flag" in words(app)
     assert len(table(app, "Runs behind the figure")) == 6
 

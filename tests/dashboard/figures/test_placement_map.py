@@ -38,6 +38,12 @@ def test_rare_types_are_summed_and_none_is_lost() -> None:
     assert placement_map.map_title(table, "compute") == f"All {len(rows):,} compute ops are on CPU:0"
 
 
+def test_many_devices_are_told_by_the_least_and_the_busiest() -> None:
+    rows = [(f"op{n}", "T", f"GPU:{n % 3}", "compute", "") for n in range(7)]
+    table = placement_map.map_table(placement.summary(frames.placement(*rows)), "compute")
+    assert placement_map.map_title(table, "compute") == "7 compute ops on 3 devices, from 2 on GPU:2 to 3 on GPU:0"
+
+
 def test_nothing_of_a_role() -> None:
     table = placement_map.map_table(placement.summary(MIXED[MIXED["role"] == "input"]), "compute")
 

@@ -87,7 +87,7 @@ def test_efficiency_below_and_above_the_chosen_one() -> None:
     assert list(points.y) == pytest.approx([1, 1 / 1.1, 1 / 1.3, 1 / 1.7], rel=0.01)
     assert [line.y0 for line in figure.layout.shapes] == [1.0, 0.8]
     assert "chosen: 80%" in [each.text for each in figure.layout.annotations]
-    assert figure.layout.title.text.startswith("3 replicas (3 to 3) work at 80% efficiency or better")
+    assert figure.layout.title.text.startswith("3 replicas work at 80% efficiency or better")
     assert [trace.line.dash for trace in figure.data[:-1]] == ["solid", "dash"]
 
 

@@ -38,6 +38,8 @@ def test_a_curve_is_answered_in_full():
     evidence = _evidence(_amdahl(0.1, 1, 2, 4, 8))
     found = read(evidence, _key(evidence))
     assert list(found.points["count"]) == [1, 2, 4, 8]
+    assert found.fit is not None
+    assert found.worth is not None
     assert found.fit.law.name == "Amdahl's law"
     assert found.fit.parameters["sigma"].value == pytest.approx(0.1, abs=0.005)
     assert found.refusal == ""

@@ -116,3 +116,12 @@ def test_one_line_a_run_with_fixed_columns():
     assert verdicts(frames.runs(), steady_states(frames.runs(), history), history).empty
     with pytest.raises(KeyError, match="nobody"):
         verdict("nobody", runs, steady_states(runs, history), history)
+
+
+def test_a_run_that_someone_else_logged_gets_no_verdict_and_no_error():
+    runs = frames.runs({"run_id": "theirs"})
+    for name in ("total_replicas", "replicas", "workers", "global_batch_size", "per_replica_batch_size"):
+        runs[name] = pd.array([pd.NA], dtype="Int64")
+    found = _verdict("theirs", runs, frames.history())
+    assert found.cause is Cause.UNKNOWN
+    assert found.sentence().startswith("where the time went is not known: record ")

@@ -1,0 +1,85 @@
+"""The door to the analyses: what has ended is read once, within bounds, and the verdict of a run is there."""
+
+import pytest
+
+from dashboard import analyses
+from experiments import results
+from experiments.settings import Settings
+from tests.dashboard.conftest import OpenPage
+from tests.dashboard.reading import words
+from tests.dashboard.seed import GPU_SEEN, add_run, add_timed, cpu_and_gpu, timed
+from training.spec import RunSpec
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The run ids of each read of histories."""
+    calls: list[list[str]] = []
+    read = results.histories
+
+    def counted(settings, run_ids):
+        calls.append(list(run_ids))
+        return read(settings, run_ids)
+
+    monkeypatch.setattr(results, "histories", counted)
+    return calls
+
+
+def test_a_history_is_read_once(home: Settings, asked: list[list[str]]) -> None:
+    first, second, third = (add_timed(home, RunSpec(), 5_000, seed=n) for n in range(3))
+    kept = analyses.Histories(home)
+
+    assert set(kept.of([first, second])["run_id"]) == {first, second}
+    again = kept.of([second, third, second])
+
+    assert asked == [[first, second], [third]]
+    assert again["run_id"].drop_duplicates().tolist() == [second, third]
+    assert kept.of([third]).equals(results.histories(home, [third]))
+
+
+def test_the_longest_unused_is_forgotten(home: Settings, asked: list[list[str]]) -> None:
+    first, second = (add_timed(home, RunSpec(), 5_000, seed=n) for n in range(2))
+    one = len(results.histories(home, [first]))
+    kept = analyses.Histories(home, most=one + 1)
+    asked.clear()
+
+    kept.of([first])
+    kept.of([second])
+    kept.of([second])
+    kept.of([first])
+
+    assert asked == [[first], [second], [], [first]]
+
+
+def test_the_second_look_at_a_page_reads_no_history(
+    home: Settings, open_page: OpenPage, asked: list[list[str]]
+) -> None:
+    ids = cpu_and_gpu(home)
+    app = open_page("speedup")
+    assert sorted(asked[0]) == sorted([*ids["cpu"], *ids["gpu"]])
+    asked.clear()
+
+    app.run()
+    open_page("speedup", baseline=ids["gpu"][0])
+
+    assert [run_id for call in asked for run_id in call] == []
+
+
+def test_a_run_says_where_its_time_went_and_what_is_doubtful(home: Settings, open_page: OpenPage) -> None:
+    run_id = add_timed(home, RunSpec(strategy="mirrored", replicas=2, logical_devices=2, epochs=3), 5_000)
+
+    said = words(open_page("run", run=run_id))
+
+    assert "**Where the time went**" in said
+    assert "waiting for input 0.0%" in said
+    assert "Timing doubtful: 2 simulated replicas share the same hardware" in said
+
+
+def test_a_run_too_short_to_time_says_so(home: Settings, open_page: OpenPage) -> None:
+    run_id = add_run(
+        home, RunSpec(epochs=1), points=timed(5_000, epochs=1, startup=9.0), tags={**GPU_SEEN, "replicas_in_sync": "1"}
+    )
+
+    said = words(open_page("run", run=run_id))
+
+    assert "Timing doubtful: no steady-state epoch: 1 of at least 2 epochs finished" in said
