@@ -254,15 +254,23 @@ def _json_row(row: results.Row) -> dict[str, typing.Any]:
     return found
 
 
+def record_fields(settings: Settings, run_id: str) -> dict[str, typing.Any]:
+    """A run's record as JSON has it: with where its time went, and what makes its timing doubtful."""
+    from experiments import questions
+
+    judged = questions.judgement(settings, run_id)
+    judgement = {"verdict": judged.verdict_fields(), "flags": judged.flags.to_dict("records")}
+    return results.record(settings, run_id) | judgement
+
+
 def print_record(settings: Settings, run_id: str, options: argparse.Namespace, answer: typing.TextIO) -> None:
     """A run's record, as text or as the one JSON document."""
     from experiments import questions
 
-    record = results.record(settings, run_id)
-    judged = questions.judgement(settings, run_id)
     if options.json:
-        print_json(record | {"verdict": judged.verdict_fields(), "flags": judged.flags.to_dict("records")}, answer)
+        print_json(record_fields(settings, run_id), answer)
         return
+    record, judged = results.record(settings, run_id), questions.judgement(settings, run_id)
     answer.write(f"run      {run_id}\nname     {safe(record['name'])}\nstatus   {record['status']}\n")
     if record["reason"]:
         answer.write(f"reason   {safe(record['reason'])}\n")

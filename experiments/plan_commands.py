@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from experiments import admission, capacity, foreground, plan_runs, queue, results, waiting
+from experiments import admission, capacity, foreground, plan_runs, queue, waiting
 from experiments.answers import print_json, say, user
 from experiments.cli import DONE, RUN_FAILED, UsageError
-from experiments.commands import print_record, require_controller, warn
+from experiments.commands import print_record, record_fields, require_controller, warn
 from experiments.interruption import uninterrupted
 from experiments.plan_runs import Offer
 from experiments.plans import PlanError, find
@@ -68,11 +68,8 @@ def run(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) 
         _say_how_to_go_on(launch)
         raise
     if options.json:
-        records = [results.record(settings, each.run_id) for each in ended]
-        print_json(
-            {"group": launch.group, "runs": records, "not_measured": _not_measured(launch.offered)},
-            answer,
-        )
+        records = [record_fields(settings, each.run_id) for each in ended]
+        print_json({"group": launch.group, "runs": records, "not_measured": _not_measured(launch.offered)}, answer)
     else:
         answer.write(f"group    {safe(launch.group)}\n")
         for each in ended:

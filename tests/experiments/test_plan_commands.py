@@ -167,7 +167,7 @@ def test_interrupting_inline_runs_ends_one_and_starts_no_other(
 def test_run_waits_for_all(cli_run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     refused(cli_run("run", *SMALL), "no controller", "--inline")
     drive(settings)
-    waited = []
+    waited: list[waiting.Watcher] = []
 
     def until_the_end(watcher: waiting.Watcher) -> RunStatus:
         if not waited:
