@@ -16,6 +16,7 @@ from experiments.analysis.placement import diff, moves
 from experiments.analysis.scaling import curves, devices
 from experiments.analysis.workers import workers
 from experiments.analysis_text import (
+    RULES,
     curve_document,
     curve_text,
     records,
@@ -28,7 +29,6 @@ from experiments.settings import CHECKOUT, Settings
 from experiments.terminal import safe
 from training.names import RunStatus
 
-RULES = {"global": BatchRule.FIXED_GLOBAL, "replica": BatchRule.FIXED_PER_REPLICA}
 REPORT_FILE = "speedup-lab-report.html"
 _SCALING = (Thing.REPLICAS, Thing.WORKERS)
 

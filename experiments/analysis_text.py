@@ -5,12 +5,15 @@ import typing
 
 import pandas as pd
 
+from experiments.analysis.comparable import BatchRule
 from experiments.analysis.curve import ScalingCurve
 from experiments.analysis.tables import Speedups
 from experiments.answers import frame_text
 from experiments.terminal import safe
 
 _WIDEST = 60
+RULES = {"global": BatchRule.FIXED_GLOBAL, "replica": BatchRule.FIXED_PER_REPLICA}
+"""Names of the rules on the command line."""
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, typing.Any]]:
@@ -42,27 +45,29 @@ def speedups_text(found: Speedups) -> str:
         base += f", {found.baseline_throughput:,.0f} examples/s"
     lines = [safe(found.title), "", f"by        {found.thing}", f"baseline  {safe(found.baseline)} ({base})"]
     if len(found.table):
-        shown = pd.DataFrame(
-            {
-                "configuration": found.table["label"],
-                "runs": found.table["runs"],
-                "examples/s": [_number(value) for value in found.table["throughput"]],
-                "speedup": _intervals(found.table, "ratio", "low", "high", _times),
-                "called": found.table["called"],
-                "interval from": found.table["basis"],
-                "end to end": _intervals(found.table, "end_to_end", "end_to_end_low", "end_to_end_high", _times),
-                "break even": found.table["break_even"],
-            }
-        )
-        lines += ["", frame_text(shown, _WIDEST)]
+        lines += ["", frame_text(speedups_table(found), _WIDEST)]
     return "\n".join([*lines, *left_out_lines(found.left_out)]) + "\n"
 
 
-def left_out_lines(left_out: pd.DataFrame) -> list[str]:
-    """The runs that stay out of figures, and why; no line when there is none."""
-    if left_out.empty:
-        return []
-    shown = pd.DataFrame(
+def speedups_table(found: Speedups) -> pd.DataFrame:
+    """A speedup table as people read it."""
+    return pd.DataFrame(
+        {
+            "configuration": found.table["label"],
+            "runs": found.table["runs"],
+            "examples/s": [_number(value) for value in found.table["throughput"]],
+            "speedup": _intervals(found.table, "ratio", "low", "high", _times),
+            "called": found.table["called"],
+            "interval from": found.table["basis"],
+            "end to end": _intervals(found.table, "end_to_end", "end_to_end_low", "end_to_end_high", _times),
+            "break even": found.table["break_even"],
+        }
+    )
+
+
+def left_out_table(left_out: pd.DataFrame) -> pd.DataFrame:
+    """The runs that stay out of figures, and why, as people read it."""
+    return pd.DataFrame(
         {
             "left out": left_out["run_id"].str[:8],
             "name": left_out["name"],
@@ -70,7 +75,11 @@ def left_out_lines(left_out: pd.DataFrame) -> list[str]:
             "why": left_out["flag"] + ": " + left_out["detail"],
         }
     )
-    return ["", frame_text(shown)]
+
+
+def left_out_lines(left_out: pd.DataFrame) -> list[str]:
+    """The same for a terminal; no line when there is none."""
+    return ["", frame_text(left_out_table(left_out))] if len(left_out) else []
 
 
 def curve_document(found: ScalingCurve, efficiency: float) -> dict[str, typing.Any]:
@@ -100,24 +109,28 @@ def curve_text(found: ScalingCurve, efficiency: float) -> str:
     """A scaling curve for a terminal."""
     lines = [safe(found.title), "", f"curve     {found.key}", f"measured  {safe(found.label)}, {found.scaling}"]
     if len(found.points):
-        points = found.points
-        shown = pd.DataFrame(
-            {
-                str(found.axis): points["count"],
-                "runs": points["runs"],
-                "examples/s": _intervals(points, "throughput", "throughput_low", "throughput_high", _number),
-                "per device": [_number(value) for value in points["per_device"]],
-                "speedup": _intervals(points, "speedup", "speedup_low", "speedup_high", _times),
-                "efficiency": _intervals(points, "efficiency", "efficiency_low", "efficiency_high", "{:.0%}".format),
-                "called": points["called"],
-                "note": points["note"],
-            }
-        )
-        lines += ["", frame_text(shown, _WIDEST)]
+        lines += ["", frame_text(points_table(found), _WIDEST)]
     lines += ["", *fit_lines(found)]
     if found.worth is not None:
         lines.append(f"worth using: {found.worth.sentence(efficiency, str(found.axis))}")
     return "\n".join([*lines, *left_out_lines(found.left_out)]) + "\n"
+
+
+def points_table(found: ScalingCurve) -> pd.DataFrame:
+    """The measured points of a curve as people read them."""
+    points = found.points
+    return pd.DataFrame(
+        {
+            str(found.axis): points["count"],
+            "runs": points["runs"],
+            "examples/s": _intervals(points, "throughput", "throughput_low", "throughput_high", _number),
+            "per device": [_number(value) for value in points["per_device"]],
+            "speedup": _intervals(points, "speedup", "speedup_low", "speedup_high", _times),
+            "efficiency": _intervals(points, "efficiency", "efficiency_low", "efficiency_high", "{:.0%}".format),
+            "called": points["called"],
+            "note": points["note"],
+        }
+    )
 
 
 def fit_lines(found: ScalingCurve) -> list[str]:

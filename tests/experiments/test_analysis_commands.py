@@ -288,3 +288,12 @@ def test_show_tells_the_verdict_and_the_flags(cli_run: Run, settings: Settings) 
     text = cli_run("show", run_id).out
     assert "verdict  waiting for input: 30%" in text
     assert "flag     unfinished: status FAILED: did not finish (stays out of figures)" in text
+
+
+def test_a_run_that_someone_else_logged_is_shown_without_what_it_lacks(cli_run: Run, settings: Settings) -> None:
+    client = settings.client()
+    run_id = client.create_run(settings.experiment_id()).info.run_id
+    client.set_terminated(run_id, RunStatus.FINISHED)
+    record = cli_run("show", run_id, "--json").json
+    assert record["verdict"]["cause"] == "not known"
+    assert [flag["flag"] for flag in record["flags"]] == ["no_steady_state"]

@@ -1,0 +1,194 @@
+"""What a report about a group says: everything from one reading of the group's runs, as plain tables and texts."""
+
+import json
+import shlex
+import typing
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from dashboard.components import spec_values
+from dashboard.figures import scaling as scaling_figures
+from dashboard.figures import speedup as speedup_figures
+from experiments import questions, results
+from experiments.analysis import curve, tables
+from experiments.analysis.comparable import BatchRule, Thing, fields
+from experiments.analysis.evidence import Evidence
+from experiments.analysis.scaling import curves
+from experiments.analysis.verdict import verdicts
+from experiments.analysis_text import RULES, fit_lines, left_out_table, points_table, speedups_table
+from experiments.settings import Settings
+from training.names import RunStatus
+from training.spec import SpecError
+
+COMMAND = "python -m experiments"
+ENVIRONMENT = ("host", "cpu_model", "cpu_count", "gpu_model", "tensorflow", "keras", "devices_seen")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One comparison or curve.
+
+    Attributes:
+        heading: what was measured, in words.
+        title: the finding in a sentence.
+        figures: drawings of it; none where nothing can be drawn.
+        tables: the figures behind it.
+        lines: what else is to be said, refusals included.
+        command: the command that prints the same.
+    """
+
+    heading: str
+    title: str
+    figures: tuple[go.Figure, ...]
+    tables: tuple[pd.DataFrame, ...]
+    lines: tuple[str, ...]
+    command: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """A report about one group. Texts are as people typed them: whoever draws them escapes them."""
+
+    group: str
+    common: pd.DataFrame
+    runs: pd.DataFrame
+    verdicts: pd.DataFrame
+    speedups: tuple[Section, ...]
+    scaling: tuple[Section, ...]
+    doubtful: pd.DataFrame
+    environments: pd.DataFrame
+    details: tuple[tuple[str, str], ...]
+    commands: pd.DataFrame
+
+
+def content(settings: Settings, group: str, put_back: frozenset[str] = frozenset()) -> Content:
+    """Reads a group and asks everything that can be asked of it.
+
+    Args:
+        settings: where runs are recorded.
+        group: the group's name, as typed.
+        put_back: doubtful runs that are used all the same.
+
+    Raises:
+        UnknownGroupError: no run is in the group.
+    """
+    runs = questions.runs_of(settings, group)
+    evidence = questions.of(settings, runs, runs["run_id"], put_back)
+    started = runs[runs["status"] != RunStatus.SCHEDULED]
+    said = verdicts(started, evidence.steady, evidence.history)
+    table = fields(runs)
+    alike = [name for name in table if table[name].nunique() == 1]
+    environments, details = _environments(settings, runs)
+    again = [f"--group={shlex.quote(group)}", *(f"--put-back={run_id}" for run_id in sorted(put_back))]
+    return Content(
+        group=group,
+        common=pd.DataFrame({"field": alike, "value": [table[name].iloc[0] for name in alike]}),
+        runs=_runs(evidence),
+        verdicts=pd.DataFrame({"run": said["run_id"].str[:8], "where the time went": said["sentence"]}),
+        speedups=tuple(_speedups(evidence, again)),
+        scaling=tuple(_curves(evidence, again)),
+        doubtful=_doubtful(evidence),
+        environments=environments,
+        details=details,
+        commands=_commands(settings, runs),
+    )
+
+
+def _runs(evidence: Evidence) -> pd.DataFrame:
+    runs, steady = evidence.runs, evidence.steady
+    return pd.DataFrame(
+        {
+            "run": runs["run_id"].str[:8],
+            "name": runs["name"],
+            "status": runs["status"],
+            "what differs": tables.labels_of(runs).to_numpy(),
+            "epochs": runs["epochs"].astype("str"),
+            "examples/s": [f"{value:,.0f}" if value == value else "" for value in steady["throughput"]],
+            "remarks": [
+                " ".join(filter(None, texts)) for texts in zip(runs["reason"], steady["reason"].fillna(""), strict=True)
+            ],
+        }
+    )
+
+
+def _doubtful(evidence: Evidence) -> pd.DataFrame:
+    flags, used = evidence.flags, evidence.used
+    effects = [
+        "informs only" if not excludes else "put back by hand" if used[run_id] else "left out of the figures"
+        for run_id, excludes in zip(flags["run_id"], flags["excludes"], strict=True)
+    ]
+    return pd.DataFrame(
+        {"run": flags["run_id"].str[:8], "flag": flags["flag"], "why": flags["detail"], "effect": effects}
+    )
+
+
+def _speedups(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
+    names = {rule: name for name, rule in RULES.items()}
+    for row in tables.suggestions(evidence.runs).to_dict("records"):
+        thing, rule = Thing(row["thing"]), BatchRule(row["rule"])
+        found = tables.speedups(evidence, row["baseline"], thing, rule)
+        drawn = len(speedup_figures.drawn(found.table)) > 0
+        claim = speedup_figures.claimed(str(thing), evidence.runs["workload"])
+        figure = speedup_figures.speedup_figure(found.table, found.title, found.baseline, claim) if drawn else None
+        command = [COMMAND, "speedup", f"--baseline={row['baseline']}", f"--by={shlex.quote(str(thing))}"]
+        yield Section(
+            heading=f"By {thing}: {row['label']}" + (f", {rule}" if thing in (Thing.REPLICAS, Thing.WORKERS) else ""),
+            title=found.title,
+            figures=(figure,) if figure is not None else (),
+            tables=tuple(each for each in (speedups_table(found), left_out_table(found.left_out)) if len(each)),
+            lines=tuple(filter(None, [speedup_figures.notice(found.table)])),
+            command=" ".join([*command, f"--rule={names[rule]}", *again]),
+        )
+
+
+def _curves(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
+    everything = curves(evidence.runs)
+    for key in everything["key"].unique():
+        found = curve.read(evidence, key)
+        mine = everything[(everything["key"] == key) & everything["run_id"].map(evidence.used)]
+        figures: tuple[go.Figure, ...] = ()
+        if len(found.points):
+            dots = scaling_figures.run_table(mine[["run_id", "count"]], evidence.steady)
+            figures = (
+                scaling_figures.throughput_figure(found, dots),
+                scaling_figures.efficiency_figure(found, curve.EFFICIENCY),
+            )
+        lines = fit_lines(found)
+        if found.worth is not None:
+            lines.append(f"worth using: {found.worth.sentence(curve.EFFICIENCY, str(found.axis))}")
+        yield Section(
+            heading=f"{found.label}, {found.scaling}",
+            title=found.title,
+            figures=figures,
+            tables=tuple(each for each in (points_table(found), left_out_table(found.left_out)) if len(each)),
+            lines=tuple(lines),
+            command=" ".join([COMMAND, "scaling", f"--curve={key}", *again]),
+        )
+
+
+def _environments(settings: Settings, runs: pd.DataFrame) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...]]:
+    """Where the runs ran, each place once, and everything recorded of the newest run at each."""
+    table = runs[["run_id", *ENVIRONMENT]].astype("str").replace("<NA>", "")
+    grouped = table.groupby(list(ENVIRONMENT), sort=False)
+    counted = grouped.agg(runs=("run_id", "size"), newest=("run_id", "first")).reset_index()
+    details = []
+    for run_id in counted["newest"]:
+        recorded = results.environment(settings, run_id)
+        if recorded:
+            details.append((run_id[:8], json.dumps(recorded, indent=2, ensure_ascii=False, sort_keys=True)))
+    shown = counted.drop(columns="newest").rename(columns=lambda name: str(name).replace("_", " "))
+    return shown, tuple(details)
+
+
+def _commands(settings: Settings, runs: pd.DataFrame) -> pd.DataFrame:
+    """The command that starts each run again, equal ones once."""
+    rows = []
+    for run_id in runs["run_id"]:
+        try:
+            rows.append(spec_values.command(results.spec(settings, run_id)))
+        except (results.UnknownRun, SpecError) as error:
+            rows.append(str(error))
+    counted = pd.DataFrame({"command": rows}).groupby("command", sort=False).size().rename("runs").reset_index()
+    return counted[["runs", "command"]]
