@@ -85,9 +85,9 @@ def speedup_figure(table: pd.DataFrame, title: str, baseline: str, claim: float 
         figure.update_xaxes(type="log", tickvals=_log_ticks(rows, claim), tickformat="~g")
     else:
         figure.update_xaxes(range=[0, 1.08 * _largest(rows, claim)])
-    _add_line(figure, 1.0, "baseline", "solid")
+    _add_line(figure, 1.0, "baseline", "solid", log_axis)
     if claim:
-        _add_line(figure, claim, f"the guide claims {claim:g}x", "dot")
+        _add_line(figure, claim, f"the guide claims {claim:g}x", "dot", log_axis)
     for index, row in rows.iterrows():
         figure.add_annotation(
             x=1.0,
@@ -147,12 +147,11 @@ def _plain(*texts: pd.Series) -> list[list[str]]:
     return [[theme.plain(text) for text in row] for row in zip(*texts, strict=True)]
 
 
-def _add_line(figure: go.Figure, at: float, text: str, dash: str) -> None:
-    figure.add_vline(
-        x=at,
-        line={"color": theme.LINE, "dash": dash, "width": 1.5},
-        annotation={"text": text, "yref": "paper", "y": 1.0, "yanchor": "bottom", "yshift": 0, "showarrow": False},
-        annotation_position="top",
+def _add_line(figure: go.Figure, at: float, text: str, dash: str, log_axis: bool) -> None:
+    figure.add_vline(x=at, line={"color": theme.LINE, "dash": dash, "width": 1.5})
+    # On a logarithmic axis a shape takes the value, and an annotation its logarithm.
+    figure.add_annotation(
+        x=math.log10(at) if log_axis else at, y=1.0, yref="paper", yanchor="bottom", text=text, showarrow=False
     )
 
 

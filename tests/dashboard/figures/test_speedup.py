@@ -77,6 +77,12 @@ def test_a_wide_range_gets_a_logarithmic_axis() -> None:
     figure = speedup.speedup_figure(wide, "t", "CPU")
     assert figure.layout.xaxis.type == "log"
     assert {0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0} <= set(figure.layout.xaxis.tickvals)
+    claimed = speedup.speedup_figure(wide, "t", "CPU", claim=10.0)
+    # There an annotation stands at the logarithm of its line.
+    assert {each.text: each.x for each in claimed.layout.annotations if each.yref == "paper"} == {
+        "baseline": 0.0,
+        "the guide claims 10x": 1.0,
+    }
 
 
 def test_the_guides_claim_stands_beside_its_own_comparison_only() -> None:
