@@ -35,6 +35,13 @@ class Cause(StrEnum):
     UNKNOWN = "not known"
 
 
+_IN_TRAINING = {
+    Cause.INPUT: (MODERATE_INPUT, HIGH_INPUT),
+    Cause.SYNCHRONISING: (MODERATE_OTHER, HIGH_OTHER),
+    Cause.LAUNCHING: (MODERATE_OTHER, HIGH_OTHER),
+}
+"""Causes that take a share of training time, each with the shares from which it is moderate, and high."""
+
 _ADVICE = {
     Cause.INPUT: "hold the set in memory (pipeline=memory), or cache, prefetch and parallelise the input pipeline",
     Cause.SYNCHRONISING: "give each replica a larger batch, or use fewer replicas",
@@ -89,7 +96,17 @@ class Verdict:
             return f"where the time went is not known: record {', '.join(self.unmeasured) or 'a steady state'}"
         level = "moderately " if self.moderate else ""
         line = f"{level}{self.cause}: {self.share:.0%} of {self.of} ({self.shares[self.cause].source})"
-        return f"{line}; {_ADVICE[self.cause]}"
+        also = [f"{cause}: {self.shares[cause].value:.0%}" for cause in self.also()]
+        return "; ".join([line, *([f"also {', '.join(also)}"] if also else []), _ADVICE[self.cause]])
+
+    def also(self) -> list[Cause]:
+        """Other causes that take a high share of training time, the largest first."""
+        high = [
+            cause
+            for cause, (_, limit) in _IN_TRAINING.items()
+            if cause is not self.cause and cause in self.shares and self.shares[cause].value >= limit
+        ]
+        return sorted(high, key=lambda cause: -self.shares[cause].value)
 
 
 def _total(history: pd.DataFrame, metric: str) -> pd.Series:
@@ -195,21 +212,16 @@ def _compiling_share(run: dict, states: dict[str, dict]) -> Share:
 
 def _decide(shares: dict[Cause, Share]) -> tuple[Cause, bool]:
     """(cause, moderate). Training time's causes by their own thresholds, the largest first; then compiling."""
-    training = {
-        Cause.INPUT: (MODERATE_INPUT, HIGH_INPUT),
-        Cause.SYNCHRONISING: (MODERATE_OTHER, HIGH_OTHER),
-        Cause.LAUNCHING: (MODERATE_OTHER, HIGH_OTHER),
-    }
-    ranked = sorted((cause for cause in training if shares[cause].known), key=lambda cause: -shares[cause].value)
+    ranked = sorted((cause for cause in _IN_TRAINING if shares[cause].known), key=lambda cause: -shares[cause].value)
     for cause in ranked:
-        if shares[cause].value >= training[cause][1]:
+        if shares[cause].value >= _IN_TRAINING[cause][1]:
             return cause, False
     if shares[Cause.COMPILING].known and shares[Cause.COMPILING].value >= COMPILING:
         return Cause.COMPILING, False
     for cause in ranked:
-        if shares[cause].value >= training[cause][0]:
+        if shares[cause].value >= _IN_TRAINING[cause][0]:
             return cause, True
-    if all(shares[cause].known for cause in training):
+    if all(shares[cause].known for cause in _IN_TRAINING):
         return Cause.COMPUTING, False
     return Cause.UNKNOWN, False
 

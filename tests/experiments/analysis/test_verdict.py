@@ -125,3 +125,12 @@ def test_a_run_that_someone_else_logged_gets_no_verdict_and_no_error():
     found = _verdict("theirs", runs, frames.history())
     assert found.cause is Cause.UNKNOWN
     assert found.sentence().startswith("where the time went is not known: record ")
+
+
+def test_what_else_takes_a_high_share_is_named_too():
+    run, history = _run("a", 2.0, waited=0.3, dataset_options=STREAM, **TWO)
+    more = frames.history(("a", Metric.TIME_ALL_REDUCE, [0], [2.0 / (10_000 / 64) * 0.5]))
+    found = _verdict("a", frames.runs(run), history, more)
+    assert found.cause is Cause.SYNCHRONISING
+    assert found.also() == [Cause.INPUT]
+    assert "; also waiting for input: 30%; " in found.sentence()
