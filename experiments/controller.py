@@ -36,7 +36,7 @@ if typing.TYPE_CHECKING:
 
 log = logging.getLogger("experiments.controller")  # __name__ is "__main__" here when it drives
 
-POLL_S = 0.5
+POLL_S = 1.0  # a pass costs the tracking server some 20 ms of a core that a run may need
 WAKE_S = 0.05
 SHARE_OF_TIME = 0.2
 """A long queue makes a pass long: passes take at most this part of the time."""
