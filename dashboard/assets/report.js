@@ -6,7 +6,9 @@ function draw() {
     const figure = JSON.parse(document.getElementById(place.dataset.figure).textContent);
     figure.layout.font = { ...figure.layout.font, color };
     const config = { displaylogo: false, responsive: true, toImageButtonOptions: { format: "svg", filename: place.id } };
-    Plotly.react(place, figure.data, figure.layout, config);
+    Plotly.purge(place);
+    place.replaceChildren();
+    Plotly.newPlot(place, figure.data, figure.layout, config);
   }
 }
 draw();
