@@ -4,6 +4,7 @@ The address is the only place where such a choice is kept: a widget shows what t
 widget writes it there.
 """
 
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import streamlit as st
@@ -45,7 +46,7 @@ def select(
     optional: str = "",
     drops: Iterable[str] = (),
     help: str | None = None,
-    width: int | str = "stretch",
+    width: int | typing.Literal["stretch"] = "stretch",
 ) -> str:
     """A select box whose choice stands in the address.
 
@@ -67,17 +68,19 @@ def select(
     chosen = asked if asked in options else None if optional else options[0]
     labels = unique({option: (shown or {}).get(option, option) for option in options})
     st.session_state[key] = chosen
-    found: str | None = st.selectbox(
+    # Without a default the reader can clear the box.
+    place: typing.Any = None if optional else 0
+    found = st.selectbox(
         label,
-        list(options),
-        index=None if optional else 0,  # type: ignore[arg-type]
-        format_func=lambda option: labels.get(option, option),
+        options,
+        index=place,
+        format_func=labels.__getitem__,
         key=key,
         placeholder=optional or None,
         on_change=_take,
         args=(name, key, tuple(drops)),
         help=help,
-        width=width,  # type: ignore[arg-type]
+        width=width,
     )
     return found or ""
 

@@ -92,7 +92,7 @@ def alike(runs: pd.DataFrame) -> list[tuple[str, str]]:
 
 def show_alike(runs: pd.DataFrame, about: str) -> None:
     """Says what the runs agree in, and what the comparison is about."""
-    st.caption(f"Like with like: these runs differ in {about} only. They agree in")
+    st.caption(f"Like with like: these runs differ in {about}, with what follows from it, and agree in")
     st.text(" · ".join(_said(name, value) for name, value in alike(runs)))
 
 
@@ -101,6 +101,8 @@ def _said(name: str, value: str) -> str:
         return ", ".join(f"{option}={chosen}" for option, chosen in json.loads(value).items()) or "no option of the set"
     if name == "simulated":
         return "simulated devices" if value == "true" else "real devices"
+    if name == "cpu_threads" and not value.isdecimal():
+        return f"CPU threads: {value}"
     return in_words(name, value)
 
 

@@ -50,7 +50,9 @@ def test_a_curve_in_full(home: Settings, open_page: OpenPage) -> None:
     assert "of a step does not get faster with more replicas (" in said
     assert "AFIPS Spring Joint Computer Conference (1967)" in said
     assert "work at 80% efficiency or better, by Amdahl's law" in said
-    assert "these runs differ in the number of replicas, at a fixed global batch of 512: strong scaling only" in said
+    assert (
+        "these runs differ in the number of replicas, at a fixed global batch of 512: strong scaling, with what" in said
+    )
     assert "Neither GPUs nor workers were sampled in that run" in said
     assert len(table(app, "Runs behind the figure")) == 12
 

@@ -55,7 +55,7 @@ def test_cpu_against_gpu(home: Settings, open_page: OpenPage) -> None:
     assert row["Its start"] == "has paid for its start after 1 epoch"
     assert 1 < float(row["Whole run"][:-1]) < 8
     assert "Against 3 baseline runs at 5,0" in words(app)
-    assert "these runs differ in device only" in words(app)
+    assert "these runs differ in device, with what follows from it, and agree in" in words(app)
     assert "workload mnist_cnn · data set fashion_mnist · examples=60000, pipeline=memory" in words(app)
     assert "none has a flag" in words(app)
     assert len(table(app, "Runs behind the figure")) == 6
