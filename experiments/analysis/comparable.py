@@ -33,6 +33,7 @@ class Thing(StrEnum):
     CPU_THREADS = "cpu_threads"
     DATA_OPTIONS = "dataset options"
     MACHINE = "machine"
+    PLACEMENT = "manual placement"
 
 
 FIELDS = (
@@ -51,16 +52,19 @@ FIELDS = (
     "deterministic",
     "cpu_threads",
     "simulated",
+    "manual_placement",
     "tensorflow",
     "keras",
     "machine",
+    "gpu",
 )
 """Fields that must agree unless the thing compared lets them differ. `jit_compile` is what Keras resolved it to, as
-`auto` means another thing on another device (keras-team/keras#18145); `machine` is the CPU and GPU model. Not among
-them: seed and learning rate (no effect on time), number of epochs (only on whole runs, see `speedup`)."""
+`auto` means another thing on another device (keras-team/keras#18145); `machine` is the host's CPU model, `gpu` the
+GPU model of a GPU run: what a GPU bought is told beside the CPU of the same kind of host. Not among them: seed and
+learning rate (no effect on time), number of epochs (only on whole runs, see `speedup`)."""
 
 _MAY_DIFFER: dict[Thing, frozenset[str]] = {
-    Thing.DEVICE: frozenset({"device", "machine", "cpu_threads"}),
+    Thing.DEVICE: frozenset({"device", "gpu", "cpu_threads"}),
     Thing.REPLICAS: frozenset({"replicas", "strategy"}),
     Thing.WORKERS: frozenset({"workers", "strategy"}),
     Thing.STRATEGY: frozenset({"strategy"}),
@@ -72,7 +76,8 @@ _MAY_DIFFER: dict[Thing, frozenset[str]] = {
     Thing.VERSIONS: frozenset({"tensorflow", "keras"}),
     Thing.CPU_THREADS: frozenset({"cpu_threads"}),
     Thing.DATA_OPTIONS: frozenset({"dataset_options"}),
-    Thing.MACHINE: frozenset({"machine"}),
+    Thing.MACHINE: frozenset({"machine", "gpu"}),
+    Thing.PLACEMENT: frozenset({"manual_placement"}),
 }
 _SCALING = (Thing.REPLICAS, Thing.WORKERS)
 NOT_RECORDED = "not recorded"
@@ -101,18 +106,30 @@ def _text(value: object) -> str:
 
 def _options(dataset: str, value: object) -> str:
     """Data set options with the defaults filled in, so that a default given by hand is no difference."""
-    options = json.loads(value) if isinstance(value, str) and value.strip() else value
+    try:
+        options = json.loads(value) if isinstance(value, str) and value.strip() else value
+    except (ValueError, RecursionError):
+        return str(value)  # cut at the store's limit, or written by someone else: it equals itself only
     options = dict(options) if isinstance(options, dict) else {}
     if dataset in catalog.DATASETS:
         options = catalog.option_values(dataset, options)
     return json.dumps(options, sort_keys=True)
 
 
-def _threads(threads: str, device: str, workers: str) -> str:
-    """Cores a worker has. Unset on a CPU is a share of the machine: another number of workers, another share."""
+def _threads(threads: str, device: str, workers: str, cpus: str) -> str:
+    """Cores a worker has. Unset on a CPU is a share of the machine: another number of workers, another share.
+
+    A model's name does not tell a machine's size: of one CPU model there are virtual machines of 4 cores and of 16.
+    """
     if threads:
         return threads
-    return f"1/{workers or '1'} of the machine" if device == "cpu" else "its GPU's share of the machine"
+    machine = f"{cpus} CPUs" if cpus else "the machine"
+    return f"1/{workers or '1'} of {machine}" if device == "cpu" else "its GPU's share of the machine"
+
+
+def _placement(value: object) -> str:
+    text = _text(value)
+    return "" if text in ("", "{}") else text
 
 
 def fields(runs: pd.DataFrame) -> pd.DataFrame:
@@ -126,7 +143,7 @@ def fields(runs: pd.DataFrame) -> pd.DataFrame:
     """
     columns = {}
     for name in FIELDS:
-        if name in runs and name not in ("jit_compile", "dataset_options", "cpu_threads"):
+        if name in runs and name not in ("jit_compile", "dataset_options", "cpu_threads", "manual_placement"):
             columns[name] = [_text(value) for value in runs[name]]
     asked = [_text(value) for value in runs["jit_compile"]]
     resolved = [_text(value) for value in runs["jit_compile_resolved"]]
@@ -135,16 +152,20 @@ def fields(runs: pd.DataFrame) -> pd.DataFrame:
         _options(dataset, value) for dataset, value in zip(columns["dataset"], runs["dataset_options"], strict=True)
     ]
     columns["cpu_threads"] = [
-        _threads(_text(threads), device, workers)
-        for threads, device, workers in zip(runs["cpu_threads"], columns["device"], columns["workers"], strict=True)
+        _threads(_text(threads), device, workers, _text(cpus))
+        for threads, device, workers, cpus in zip(
+            runs["cpu_threads"], columns["device"], columns["workers"], runs["cpu_count"], strict=True
+        )
     ]
+    columns["manual_placement"] = [_placement(value) or "none" for value in runs["manual_placement"]]
     # Without a CPU model the host's name is the only thing that tells machines apart.
-    models = [
+    columns["machine"] = [
         _text(model) or (f"host {_text(host)}" if _text(host) else "")
         for model, host in zip(runs["cpu_model"], runs["host"], strict=True)
     ]
-    gpus = [_text(gpu) if kind == "gpu" else "" for gpu, kind in zip(runs["gpu_model"], columns["device"], strict=True)]
-    columns["machine"] = [", ".join(filter(None, pair)) for pair in zip(models, gpus, strict=True)]
+    columns["gpu"] = [
+        _text(gpu) if kind == "gpu" else "none" for gpu, kind in zip(runs["gpu_model"], columns["device"], strict=True)
+    ]
     table = pd.DataFrame(columns, index=pd.Index(runs["run_id"], name="run_id"), columns=list(FIELDS))
     return table.mask(table == "", NOT_RECORDED)
 
@@ -207,7 +228,7 @@ def check(
     ]
     hosts = runs.set_index("run_id")["host"]
     if _text(hosts[baseline]) != _text(hosts[candidate]):
-        notes.append(f"other hosts of one model: {_text(hosts[baseline])} / {_text(hosts[candidate])}")
+        notes.append(f"on other hosts: {_text(hosts[baseline])} / {_text(hosts[candidate])}")
     if not in_the_way and not set(unequal) & _MAY_DIFFER[thing]:
         in_the_way = [f"{thing.value}: is the same in both runs, so there is nothing to compare"]
     return Check(not in_the_way, tuple(in_the_way), tuple(differs), tuple(notes))
@@ -227,11 +248,44 @@ def cells(runs: pd.DataFrame, ignoring: Iterable[str] = ()) -> pd.Series:
     return numbers
 
 
+_PLAIN = {
+    Thing.DEVICE: ("device", "cpu"),
+    Thing.STRATEGY: ("strategy", "one_device"),
+    Thing.PRECISION: ("precision", "float32"),
+    Thing.XLA: ("jit_compile", "false"),
+    Thing.DETERMINISM: ("deterministic", "false"),
+    Thing.PLACEMENT: ("manual_placement", "none"),
+}
+_COUNTED = {
+    Thing.REPLICAS: "replicas",
+    Thing.WORKERS: "workers",
+    Thing.BATCH: "global_batch_size",
+    Thing.STEPS_PER_EXECUTION: "steps_per_execution",
+    Thing.CPU_THREADS: "cpu_threads",
+}
+
+
+def naturalness(table: pd.DataFrame, thing: Thing) -> pd.Series:
+    """How natural each run is as a baseline; the least is the most natural.
+
+    It is the plain one where a thing has one (the CPU, float32, no XLA, ...), else the smallest number.
+
+    Args:
+        table: frame of `fields`.
+        thing: what the comparison is about.
+    """
+    if thing in _PLAIN:
+        name, plain = _PLAIN[thing]
+        return (table[name] != plain).astype(float)
+    if thing in _COUNTED:
+        return pd.to_numeric(table[_COUNTED[thing]], errors="coerce").fillna(float("inf")).astype(float)
+    return pd.Series(0.0, index=table.index)
+
+
 def baselines(runs: pd.DataFrame, run_id: str, thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> pd.DataFrame:
     """The runs that a chosen run may be compared with by one thing, the natural baseline first.
 
-    Natural is the CPU for a device, one replica for replicas and workers; then more repeats before fewer, then the
-    order of `runs` (newest first).
+    Natural is what `naturalness` puts first; then more repeats before fewer, then the order of `runs` (newest first).
 
     Args:
         runs: rows of RUN_COLUMNS.
@@ -263,10 +317,6 @@ def baselines(runs: pd.DataFrame, run_id: str, thing: Thing, rule: BatchRule = B
     ]
     answer = pd.DataFrame({"run_id": found.index, "cell": cell.to_numpy(), "differs": differs})
     answer["repeats"] = answer.groupby("cell")["run_id"].transform("size").astype("int64")
-    answer["natural"] = 0.0
-    if thing is Thing.DEVICE:
-        answer["natural"] = (found["device"] != "cpu").to_numpy(float)
-    elif thing in _SCALING:
-        answer["natural"] = pd.to_numeric(found[thing.value], errors="coerce").to_numpy(float)
+    answer["natural"] = naturalness(found, thing).to_numpy()
     answer = answer.sort_values(["natural", "repeats"], ascending=[True, False], kind="stable")
     return answer[["run_id", "cell", "repeats", "differs"]].reset_index(drop=True)

@@ -55,16 +55,22 @@ def repeats_to_halve(runs: int, baseline_runs: int) -> int:
 
 def _changes(template: dict, scaling: Scaling, axis: Thing, batch: int, count: int) -> dict:
     """The spec of one point, and why it cannot be run where it cannot."""
-    workers_axis = axis is Thing.WORKERS
-    per_unit = int(template["replicas"] if workers_axis else template["workers"])
-    replicas, workers = (per_unit, count // per_unit) if workers_axis else (count // per_unit, per_unit)
-    refusal = "" if count % per_unit == 0 else f"{count} does not divide by {per_unit}"
-    strategy = "one_device" if count == 1 else template["strategy"]
-    if count > 1 and strategy == "one_device":
-        strategy = "multi_worker_mirrored" if workers_axis else "mirrored"
-    global_batch = batch if scaling is Scaling.STRONG else batch * count
-    if global_batch % count:
-        refusal = refusal or f"a global batch of {global_batch} does not divide by {count} replicas"
+    refusal = ""
+    if axis is Thing.WORKERS:
+        replicas, workers = int(template["replicas"]), count
+    else:
+        workers = int(template["workers"])
+        replicas = count // workers
+        refusal = "" if count % workers == 0 else f"{count} replicas do not divide by {workers} workers"
+    in_all = max(replicas * workers, 1)
+    strategy = template["strategy"]
+    if workers == 1:
+        strategy = "mirrored" if replicas > 1 else "one_device"
+    elif strategy in ("one_device", "mirrored"):
+        strategy = "multi_worker_mirrored"
+    global_batch = batch if scaling is Scaling.STRONG else batch * in_all
+    if global_batch % in_all:
+        refusal = refusal or f"a global batch of {global_batch} does not divide by {in_all} replicas"
     simulated = bool(template["simulated"])
     return {
         "count": count,

@@ -30,14 +30,14 @@ CURVE_COLUMNS = {
 
 
 def _strands(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """One curve for each strategy of several devices, with the single-device runs that start it.
+    """One curve for each strategy of several, with the runs of a single one that start it.
 
-    A single device is measured as a team would use it, with no strategy, where such a run exists.
+    A single one is measured as a team would use it, without the strategy that several need, where such a run exists.
     """
     single = table["count"] == 1
     for strategy in table.loc[~single, "strategy"].unique():
-        starts = table[single & table["strategy"].isin(["one_device", strategy])]
-        plain = starts[starts["strategy"] == "one_device"]
+        starts = table[single]
+        plain = starts[starts["strategy"] != strategy]
         yield pd.concat([plain if len(plain) else starts, table[~single & (table["strategy"] == strategy)]])
 
 
@@ -50,15 +50,16 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
     Returns:
         [curve, key, scaling, axis, batch, label, run_id, count], one row for each run of each curve. A curve has runs
         at two or more numbers of devices that agree in every field but that number, the strategy and the batch that
-        follows. A run may be in several: a single-device run starts a strong and a weak one. `count` is the total
-        number of replicas; `batch` the global size (strong) or the size per replica (weak). `key` names the curve by
-        what its runs have in common, so that it stays the same when runs are added.
+        follows. A run may be in several: a single-device run starts a strong and a weak one. `count` is the number of
+        replicas in all, or of workers; `batch` the global size (strong) or the size per replica (weak). `key` names the
+        curve by what its runs have in common, so that it stays the same when runs are added.
     """
-    table = fields(runs)
-    table["count"] = runs["total_replicas"].astype("float64").to_numpy()
-    table = table[table["count"].notna()]
+    everything = fields(runs)
+    known = runs["total_replicas"].notna() & runs["global_batch_size"].notna()
     parts: list[pd.DataFrame] = []
     for axis in AXES:
+        column = "workers" if axis is Thing.WORKERS else "total_replicas"
+        table = everything.assign(count=runs[column].astype("float64").to_numpy())[known.to_numpy()]
         for scaling, rule in RULES.items():
             allowed = may_differ(axis, rule)
             fixed = "global_batch_size" if scaling is Scaling.STRONG else "per_replica_batch_size"
@@ -241,10 +242,16 @@ def worth_using(measured: pd.DataFrame, fit: Fit | None, efficiency: float) -> W
         raise ValueError("no measured point")
     largest = int(measured["count"].max())
     if fit is None or fit.refusal(largest + 1):
-        reached = measured.loc[measured["efficiency"] >= efficiency, "count"]
-        count = int(reached.max())
+        reached = measured[measured["efficiency"] >= efficiency]
+        count = int(reached["count"].max())
         reason = fit.refusal(largest + 1) if fit is not None else "no law was fitted"
-        return WorthUsing(count, math.nan, math.nan, count == largest, f"of the measured numbers ({reason})")
+        last = reached.loc[reached["count"] == count].iloc[0]
+        surely = reached.index[0] == last.name or last["efficiency_low"] >= efficiency
+        doubt = (
+            "" if surely else "; not surely, by its interval" if last["efficiency_low"] < efficiency else "; one run"
+        )
+        note = f"of the measured numbers ({reason}){doubt}"
+        return WorthUsing(count, math.nan, math.nan, count == largest, note)
     counts = np.arange(1, FURTHEST * largest + 1)
     # Efficiency falls with every further device, so the counts that reach it are the first ones.
     best = int((fit.relative(counts) / counts >= efficiency).sum())

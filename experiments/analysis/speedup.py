@@ -186,10 +186,11 @@ def costs(runs: pd.DataFrame, steady: pd.DataFrame) -> pd.DataFrame:
         steady: frame of `timing.steady_states`.
 
     Returns:
-        [run_id, epochs, start, epoch, whole], in the order of `steady`.
+        [run_id, epochs, examples, start, epoch, whole], in the order of `steady`; examples are those of one epoch.
     """
     once = runs.set_index("run_id")[list(START_COLUMNS)].astype(float).sum(axis=1, skipna=False)
     table = steady[["run_id", "epochs"]].copy()
+    table["examples"] = steady["examples_per_epoch"]
     table["start"] = steady["run_id"].map(once) + steady["excess_seconds"]
     table["epoch"] = steady["seconds_per_epoch"] + steady["validation_seconds_per_epoch"].fillna(0.0)
     table["whole"] = table["start"] + table["epochs"] * table["epoch"]
@@ -201,7 +202,8 @@ def end_to_end_speedup(cost: pd.DataFrame, baseline: Sequence[str], candidate: S
 
     Args:
         cost: frame of `costs`.
-        baseline, candidate: run ids. All must have finished the same number of epochs: a long run hides its start.
+        baseline, candidate: run ids. All must have done the same work, epochs and examples in each: a long run hides
+            its start.
 
     Raises:
         KeyError: a run that is not in the frame.
@@ -212,8 +214,26 @@ def end_to_end_speedup(cost: pd.DataFrame, baseline: Sequence[str], candidate: S
     if len(epochs) > 1:
         note = f"epochs differ ({', '.join(map(str, epochs))}): whole runs compare at equal epochs only"
         return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *counts, note)
+    if unequal := _unequal_epochs(sides):
+        return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *counts, unequal)
     speeds = [1 / side["whole"].dropna().to_numpy() for side in sides]
+    if not len(speeds[0]) or not len(speeds[1]):
+        note = "start or epoch times were not recorded"
+        return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *counts, note)
     return ratio_of(speeds[0], speeds[1])
+
+
+SAME_WORK = 0.02
+"""Epochs whose examples differ by less than this are the same work: another batch drops another remainder."""
+
+
+def _unequal_epochs(sides: Sequence[pd.DataFrame]) -> str:
+    """Why epochs are not the same work; empty when they are, or when no number of examples is known."""
+    examples = pd.concat([side["examples"] for side in sides]).dropna()
+    if examples.empty or examples.max() <= examples.min() * (1 + SAME_WORK):
+        return ""
+    span = f"{examples.min():,.0f} to {examples.max():,.0f}"
+    return f"an epoch holds {span} examples: whole runs compare at equal work only"
 
 
 @dataclass(frozen=True)
@@ -246,7 +266,10 @@ def break_even(cost: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[
     Raises:
         KeyError: a run that is not in the frame.
     """
-    sides = [_chosen(cost, run_ids)[["start", "epoch"]].dropna() for run_ids in (candidate, baseline)]
+    chosen = [_chosen(cost, run_ids) for run_ids in (candidate, baseline)]
+    if unequal := _unequal_epochs(chosen):
+        return BreakEven(math.nan, math.nan, math.nan, f"not known: {unequal}")
+    sides = [side[["start", "epoch"]].dropna() for side in chosen]
     if not len(sides[0]) or not len(sides[1]):
         return BreakEven(math.nan, math.nan, math.nan, "not known: start or epoch times are missing")
     means = [side.mean() for side in sides]

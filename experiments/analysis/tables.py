@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.analysis.comparable import BatchRule, Check, Thing, baselines, cells, check, fields, may_differ
+from experiments.analysis.comparable import (
+    BatchRule,
+    Check,
+    Thing,
+    baselines,
+    cells,
+    check,
+    fields,
+    may_differ,
+    naturalness,
+)
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.speedup import Called, break_even, end_to_end_speedup, steady_speedup
 
@@ -137,7 +147,7 @@ def _title(table: pd.DataFrame, baseline: str, base: list[str]) -> str:
     faster = table[table["called"] == Called.FASTER]
     if len(faster):
         return f"{faster.iloc[0]['label']} is {faster.iloc[0]['sentence'].partition(',')[0]} as fast as {baseline}"
-    if (table["called"] == Called.UNKNOWN).any():
+    if best["called"] == Called.UNKNOWN:
         return f"{best['label']} ran at {best['ratio']:.2f}x of {baseline}: too few runs to call it a difference"
     if (table["called"] == Called.SLOWER).all():
         return f"{baseline} is the fastest: everything else is slower"
@@ -164,7 +174,7 @@ def in_words(name: str, value: str) -> str:
         return f"{value} {counted[name]}{'' if value == '1' else 's'}"
     if name == "device":
         return value.upper()
-    if name in ("strategy", "precision", "machine"):
+    if name in ("strategy", "precision", "machine", "gpu"):
         return value
     if name in ("jit_compile", "deterministic"):
         return {"jit_compile": "XLA", "deterministic": "deterministic"}[name] + (" on" if value == "true" else " off")
@@ -223,8 +233,7 @@ def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
                 continue
             mine = finished[finished["run_id"].isin(group.index)]
             newest = min(group.index, key=order.__getitem__)
-            natural = baselines(mine, newest, thing, rule)
-            baseline = _natural(mine, [newest, *natural["run_id"].head(1)], thing)
+            baseline = _natural(group, thing)
             rows.append(_suggestion(mine, group, thing, rule, baseline) | {"newest": order[newest]})
     found = pd.DataFrame(rows, columns=[*SUGGESTION_COLUMNS, "newest"])
     found = found.sort_values(["newest"], kind="stable", ignore_index=True)
@@ -276,27 +285,29 @@ _OWN_FIELD = {
     Thing.BATCH: "global_batch_size",
     Thing.DETERMINISM: "deterministic",
     Thing.DATA_OPTIONS: "dataset_options",
+    Thing.PLACEMENT: "manual_placement",
 }
+
+
+_OWN_FIELDS = {Thing.VERSIONS: ("tensorflow", "keras"), Thing.MACHINE: ("machine", "gpu")}
 
 
 def _differs(group: pd.DataFrame, thing: Thing) -> bool:
     if len(group) < 2:
         return False
-    if thing is Thing.VERSIONS:
-        return bool(group["tensorflow"].nunique() > 1 or group["keras"].nunique() > 1)
+    if thing in _OWN_FIELDS:
+        return any(group[name].nunique() > 1 for name in _OWN_FIELDS[thing])
     return bool(group[_OWN_FIELD.get(thing, thing.value)].nunique() > 1)
 
 
-def _natural(runs: pd.DataFrame, candidates: list[str], thing: Thing) -> str:
-    """The CPU, or the fewest replicas or workers, or the smallest batch; else the first."""
-    column = {Thing.REPLICAS: "total_replicas", Thing.WORKERS: "workers", Thing.BATCH: "global_batch_size"}.get(thing)
-    chosen = runs.set_index("run_id")
-    if thing is Thing.DEVICE:
-        return min(candidates, key=lambda run_id: chosen["device"][run_id] != "cpu")
-    if column is None:
-        return candidates[-1]
-    least = chosen[column].astype("float64").min()
-    return str(chosen.index[chosen[column].astype("float64") == least][0])
+def _natural(table: pd.DataFrame, thing: Thing) -> str:
+    """The most natural baseline of a set: the plain one or the smallest, and of those alike the most measured."""
+    order = pd.DataFrame({"natural": naturalness(table, thing).to_numpy(), "run_id": table.index})
+    keys = [name for name in table if table[name].nunique() > 1]
+    sizes = table.groupby(keys, sort=False)[keys[0]].transform("size") if keys else pd.Series(1, index=table.index)
+    order["repeats"] = sizes.to_numpy()
+    order = order.sort_values(["natural", "repeats"], ascending=[True, False], kind="stable")
+    return str(order["run_id"].iloc[0])
 
 
 def _common(group: pd.DataFrame, thing: Thing) -> str:

@@ -185,14 +185,19 @@ def _launching_share(run: dict, runs: pd.DataFrame, states: dict[str, dict], his
         return Share(math.nan, "a steady state")
     measured = _total(history, Metric.TIME_STEP_ONE_EXAMPLE)
     if len(measured):
-        return Share(min(float(measured.median()) / step, 1.0), f"measured, {Metric.TIME_STEP_ONE_EXAMPLE}")
+        # seconds = fixed + batch * slope through both steps; a step of one example computes that one as well.
+        one = float(measured.median())
+        fixed = (batch * one - step) / (batch - 1) if batch > 1 else one
+        share = float(np.clip(min(fixed, one) / step, 0.0, 1.0))
+        return Share(share, f"measured, {Metric.TIME_STEP_ONE_EXAMPLE}")
     others = _reference_steps(runs, run["run_id"], states, Thing.BATCH)
     sizes = np.append(others["batch"].to_numpy(float), batch)
     seconds = np.append(others["seconds"].to_numpy(float), step)
     if len(np.unique(sizes)) < 2 or sizes.max() < 2 * batch:
-        return Share(
-            math.nan, f"{Metric.TIME_STEP_ONE_EXAMPLE}, or a run that differs only in a batch twice as large or more"
-        )
+        other = "a run that differs only in a batch twice as large or more"
+        # A run with XLA does not measure it: it would have to compile the step once more.
+        compiled = run["jit_compile_resolved"] == "true"
+        return Share(math.nan, other if compiled else f"{Metric.TIME_STEP_ONE_EXAMPLE}, or {other}")
     # Errors are relative: weigh by 1 / seconds, else the largest batch alone would place the line.
     weights = 1 / seconds
     design = np.column_stack([np.ones_like(sizes), sizes]) * weights[:, None]
@@ -244,8 +249,10 @@ def verdict(run_id: str, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.D
     if chosen.empty:
         raise KeyError(f"no run {run_id}")
     run = {str(name): value for name, value in chosen.iloc[0].items()}
-    mine = history[history["run_id"] == run_id]
-    states = _steady_by_run(steady)
+    return _verdict(run, history[history["run_id"] == run_id], runs, _steady_by_run(steady))
+
+
+def _verdict(run: dict, mine: pd.DataFrame, runs: pd.DataFrame, states: dict[str, dict]) -> Verdict:
     streams = "tf_data" in str(run["dataset_options"])
     shares = {
         Cause.INPUT: _input_share(mine, float(run["total_replicas"]) > 1, streams),
@@ -285,8 +292,9 @@ VERDICT_COLUMNS = {"run_id": "str", "cause": "str", "share": "float64", "of": "s
 
 def verdicts(runs: pd.DataFrame, steady: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
     """One line a run: VERDICT_COLUMNS, in the order of `runs`."""
-    rows = []
-    for run_id in runs["run_id"]:
-        found = verdict(run_id, runs, steady, history)
-        rows.append((run_id, str(found.cause), found.share, found.of, found.sentence()))
+    by_run = dict(tuple(history.groupby("run_id", sort=False)))
+    states, rows = _steady_by_run(steady), []
+    for run in runs.to_dict("records"):
+        found = _verdict(run, by_run.get(run["run_id"], history.iloc[:0]), runs, states)
+        rows.append((run["run_id"], str(found.cause), found.share, found.of, found.sentence()))
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS)).astype(VERDICT_COLUMNS)

@@ -41,6 +41,7 @@ RUN_COLUMNS: dict[str, str] = {
     "max_steps_per_epoch": _WHOLE,
     "precision": _TEXT,
     "jit_compile": _FLAG,
+    "manual_placement": _TEXT,
     "steps_per_execution": _WHOLE,
     "deterministic": _FLAG,
     "seed": _WHOLE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.analysis.comparable import FIELDS, BatchRule, Thing, baselines, cells, check, fields
+from experiments.analysis.comparable import FIELDS, BatchRule, Thing, baselines, cells, check, fields, naturalness
 from tests.experiments.analysis import frames
 
 GPU = {"device": "gpu", "gpu_model": "A GPU", "cpu_threads": None}
@@ -25,9 +25,10 @@ def test_case_a7_precision_is_no_part_of_a_device_effect():
     assert check(both, "a", "b", Thing.DEVICE).possible
 
 
-def test_the_machine_may_differ_only_when_the_device_is_compared():
+def test_the_host_must_be_of_one_model_also_when_the_device_is_compared():
     runs = frames.runs({"run_id": "a"}, {"run_id": "b", **GPU, "cpu_model": "Another CPU", "host": "h2"})
-    assert check(runs, "a", "b", Thing.DEVICE).possible
+    assert check(runs, "a", "b", Thing.DEVICE).in_the_way == ("machine: A CPU / Another CPU",)
+    assert check(frames.runs({"run_id": "a"}, {"run_id": "b", **GPU}), "a", "b", Thing.DEVICE).possible
     moved = frames.runs({"run_id": "a"}, {"run_id": "b", "cpu_model": "Another CPU", "precision": "mixed_bfloat16"})
     assert check(moved, "a", "b", Thing.PRECISION).in_the_way == ("machine: A CPU / Another CPU",)
 
@@ -36,7 +37,7 @@ def test_another_host_of_the_same_model_is_noted_and_without_a_model_it_is_in_th
     same = {"precision": "mixed_bfloat16", "host": "h2"}
     found = check(frames.runs({"run_id": "a"}, {"run_id": "b", **same}), "a", "b", Thing.PRECISION)
     assert found.possible
-    assert found.notes == ("other hosts of one model: h1 / h2",)
+    assert found.notes == ("on other hosts: h1 / h2",)
     unknown = frames.runs({"run_id": "a", "cpu_model": ""}, {"run_id": "b", **same, "cpu_model": ""})
     assert check(unknown, "a", "b", Thing.PRECISION).in_the_way == ("machine: host h1 / host h2",)
 
@@ -145,3 +146,48 @@ def test_an_unknown_run_is_an_error():
 def test_no_runs_at_all():
     assert list(fields(frames.runs()).columns) == list(FIELDS)
     assert cells(frames.runs()).empty
+
+
+def test_machines_of_another_size_are_not_alike_where_a_run_takes_all_of_one():
+    runs = frames.runs(
+        {"run_id": "small", "cpu_threads": None, "cpu_count": 4},
+        {"run_id": "large", "cpu_threads": None, "cpu_count": 16},
+    )
+    assert cells(runs).nunique() == 2
+    assert cells(frames.runs({"run_id": "a", "cpu_count": 4}, {"run_id": "b", "cpu_count": 16})).nunique() == 1
+
+
+def test_layers_placed_by_hand_make_another_configuration():
+    runs = frames.runs(
+        {"run_id": "a", "manual_placement": "{}"},
+        {"run_id": "b"},
+        {"run_id": "c", "manual_placement": '{"dense": "/CPU:0"}'},
+    )
+    assert cells(runs).to_list() == [0, 0, 1]
+    assert check(runs, "a", "c", Thing.PLACEMENT).possible
+    assert not check(runs, "a", "c", Thing.PRECISION).possible
+
+
+def test_options_that_are_no_json_equal_only_themselves():
+    cut = '{"examples": 60'
+    runs = frames.runs(
+        {"run_id": "a", "dataset_options": cut}, {"run_id": "b", "dataset_options": cut}, {"run_id": "c"}
+    )
+    assert cells(runs).to_list() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("thing", "plain", "other"),
+    [
+        (Thing.PRECISION, {}, {"precision": "mixed_bfloat16"}),
+        (Thing.XLA, {}, {"jit_compile": True, "jit_compile_resolved": "true"}),
+        (Thing.STEPS_PER_EXECUTION, {"steps_per_execution": 1}, {"steps_per_execution": 32}),
+        (Thing.DETERMINISM, {}, {"deterministic": True}),
+        (Thing.CPU_THREADS, {"cpu_threads": 1}, {"cpu_threads": 2}),
+        (Thing.BATCH, {"global_batch_size": 8}, {"global_batch_size": 64}),
+        (Thing.DEVICE, {}, GPU),
+    ],
+)
+def test_the_plain_one_or_the_smallest_is_the_natural_baseline(thing, plain, other):
+    table = fields(frames.runs({"run_id": "other", **other}, {"run_id": "plain", **plain}))
+    assert naturalness(table, thing).idxmin() == "plain"

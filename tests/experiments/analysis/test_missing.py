@@ -105,3 +105,17 @@ def test_what_waits_or_trains_already_is_not_missing():
     live[2]["status"] = "RUNNING"
     left = not_under_way(missing, pd.concat([frames.runs(*live), runs], ignore_index=True))
     assert list(left["count"]) == [3]
+
+
+def test_workers_of_several_replicas_keep_them():
+    runs = frames.runs(
+        {"run_id": "w1", "strategy": "mirrored", "replicas": 2, "global_batch_size": 128},
+        {"run_id": "w2", "strategy": "multi_worker_mirrored", "replicas": 2, "workers": 2, "global_batch_size": 256},
+    )
+    everything = curves(runs)
+    curve = everything[everything["axis"] == "workers"]
+    found = to_complete(curve, points(curve, frames.steady(w1=100, w2=180)), runs, most=3)
+    three = found[found["count"] == 3].iloc[0]
+    assert (three["replicas"], three["workers"], three["global_batch_size"]) == (2, 3, 64 * 6)
+    one = found[found["count"] == 1].iloc[0]
+    assert (one["strategy"], one["replicas"], one["workers"]) == ("mirrored", 2, 1)

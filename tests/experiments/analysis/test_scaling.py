@@ -140,3 +140,26 @@ def test_universal_refuses_three_numbers_of_devices_to_predict():
     n = np.repeat([1.0, 2, 3], 3)
     found = fit(n, 100 * UNIVERSAL.relative(n, 0.05, 0.01) * np.linspace(0.99, 1.01, 9), UNIVERSAL)
     assert "4 are needed" in found.refusal(4)
+
+
+def test_workers_are_counted_as_workers_also_with_several_replicas_each():
+    runs = frames.runs(
+        {"run_id": "w1", "strategy": "mirrored", "replicas": 2, "global_batch_size": 128},
+        {"run_id": "w2", "strategy": "multi_worker_mirrored", "replicas": 2, "workers": 2, "global_batch_size": 256},
+    )
+    (curve,) = [part for _, part in curves(runs).groupby("key") if part["axis"].iloc[0] == "workers"]
+    assert dict(zip(curve["run_id"], curve["count"], strict=True)) == {"w1": 1, "w2": 2}
+
+
+def test_runs_of_others_without_a_batch_size_are_passed_over():
+    runs = frames.runs({"run_id": "a"}, {"run_id": "b", "replicas": 2, "strategy": "mirrored"})
+    runs[["global_batch_size", "per_replica_batch_size"]] = pd.NA
+    assert curves(runs).empty
+
+
+def test_what_is_worth_using_is_not_sure_where_its_interval_is_not():
+    speeds = {"a1": 100.0, "a2": 130.0, "b1": 170.0, "b2": 215.0}
+    curve = pd.DataFrame({"run_id": list(speeds), "count": [1, 1, 2, 2]})
+    found = worth_using(points(curve, frames.steady(**speeds)), None, 0.8)
+    assert found.count == 2
+    assert found.note.endswith("; not surely, by its interval")

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
@@ -144,3 +145,26 @@ def test_fiellers_interval_covers():
         for a, b in zip(top, bottom, strict=True)
     ]
     assert 0.93 < np.mean([each.low <= 2 <= each.high for each in found]) < 0.985
+
+
+def test_whole_runs_compare_at_equal_work_only():
+    """Twice as fast on twice the examples is as long a run: no speedup of 1x, and no "never"."""
+    cost = pd.DataFrame(
+        {"run_id": ["a", "b"], "epochs": [3, 3], "examples": [30_720.0, 61_440.0]}
+        | {"start": [5.0, 5.0], "epoch": [10.0, 10.0], "whole": [35.0, 35.0]}
+    )
+    found = end_to_end_speedup(cost, ["a"], ["b"])
+    assert math.isnan(found.ratio)
+    assert found.note == "an epoch holds 30,720 to 61,440 examples: whole runs compare at equal work only"
+    assert math.isnan(break_even(cost, ["a"], ["b"]).epochs)
+    # Another batch drops another remainder, which is no other work.
+    near = cost.assign(examples=[59_968.0, 59_904.0])
+    assert end_to_end_speedup(near, ["a"], ["b"]).ratio == pytest.approx(1.0)
+
+
+def test_whole_runs_without_their_start_say_so():
+    cost = pd.DataFrame(
+        {"run_id": ["a", "b"], "epochs": [3, 3], "examples": [1.0, 1.0]}
+        | {"start": [math.nan, 5.0], "epoch": [10.0, 10.0], "whole": [math.nan, 35.0]}
+    )
+    assert end_to_end_speedup(cost, ["a"], ["b"]).note == "start or epoch times were not recorded"

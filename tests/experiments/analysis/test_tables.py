@@ -172,3 +172,19 @@ def test_a_chosen_baseline_is_told_by_what_it_compares():
     assert suggestions_for(runs, "cpu1").empty
     with pytest.raises(KeyError, match="nobody"):
         suggestions_for(_runs(), "nobody")
+
+
+def test_the_suggested_baseline_is_the_plain_one_whatever_is_newest():
+    runs = frames.runs(
+        {"run_id": "b16", "precision": "mixed_bfloat16"},
+        {"run_id": "f16", "precision": "mixed_float16"},
+        {"run_id": "f16 again", "precision": "mixed_float16"},
+        {"run_id": "f32"},
+    )
+    assert list(suggestions(runs)["baseline"]) == ["f32"]
+
+
+def test_the_title_speaks_of_the_fastest_and_not_of_another_that_ran_once():
+    history = _history(**{f"cpu{i}": 1_000 + 10 * i for i in range(3)}, **{f"gpu{i}": 990 + 15 * i for i in range(3)})
+    runs = frames.runs(*({"run_id": f"gpu{i}", **GPU} for i in range(3)), *({"run_id": f"cpu{i}"} for i in range(3)))
+    assert speedups(gather(runs, history), "cpu0", Thing.DEVICE).title == "No configuration is surely faster than CPU"
