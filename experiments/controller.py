@@ -144,7 +144,7 @@ class Controller:
             end(self._settings, run_id, RunStatus.FAILED, f"its folder cannot be read: {line(error)}")
             return
         request = Request(spec.workers, max(1, launch.cpus // spec.workers), spec.gpus_per_worker)
-        self._live[run_id] = LiveRun(run_id, handle, folder, request, tuple(launch.gpu_ids or ()))
+        self._live[run_id] = LiveRun(run_id, handle, folder, request, tuple(launch.gpu_ids or ()), group=spec.group)
         log.info("run %s had been started before (%s)", run_id, handle)
 
     def _look_after(self, live: LiveRun, run: "Run | None") -> None:

@@ -3,6 +3,9 @@
 Order: higher priority first, then the older run. A run that does not fit now keeps what is free of what it needs, so
 that no later run takes it; later runs may use the rest. So a large run is never starved by small ones, and a run that
 waits for a GPU holds up no run that needs other things. There is no other backfilling.
+
+Runs of one group are runs of one experiment, whose times are compared: they run one at a time, since two that share a
+machine slow one another down.
 """
 
 import logging
@@ -71,9 +74,13 @@ class Dispatcher:
         for started in live.values():
             pool.take_running(started.request, started.gpu_ids)
         ahead = 0
+        under_way = {started.group for started in live.values()}
         for run in waiting:
             spec = self._spec(run)
             if spec is None:
+                continue
+            if spec.group and spec.group in under_way:
+                reasons[run.info.run_id] = "waiting for another run of its group: they are timed one at a time"
                 continue
             gpus = spec.gpus if len(machines.nodes) == 1 else None
             wanted = capacity.request(spec, machines)
@@ -84,6 +91,7 @@ class Dispatcher:
             elif taken := pool.take(wanted, gpus):
                 chosen = list(taken.gpu_ids) if machines.gpu_ids or not wanted.gpus_total else None
                 self._start(run, spec, wanted, chosen, live)
+                under_way.add(spec.group)
             else:
                 before = f"{ahead} run{'s' if ahead > 1 else ''} before it" if ahead else "next in line"
                 reasons[run.info.run_id] = f"waiting for {pool.missing(wanted, gpus)}: {before}"
@@ -144,7 +152,9 @@ class Dispatcher:
             end(self._settings, run_id, RunStatus.FAILED, f"could not be started: {error}")
             return
         log.info("run %s started (%s)", run_id, handle)
-        live[run_id] = LiveRun(run_id, handle, folder, request, tuple(gpu_ids or ()), handle_saved=False)
+        live[run_id] = LiveRun(
+            run_id, handle, folder, request, tuple(gpu_ids or ()), handle_saved=False, group=spec.group
+        )
         save_handle(self._settings, live[run_id])
 
     def _write_reasons(self, waiting: Iterable["Run"], reasons: dict[str, str]) -> None:

@@ -21,6 +21,7 @@ class LiveRun:
         request: what it holds of the machines.
         gpu_ids: physical GPUs it holds; empty where the engine chooses.
         handle_saved: whether the handle is in MLflow.
+        group: the experiment it is part of; empty for a run of its own.
         gone_since: when the engine was first seen not to have the supervisor any more.
         ended_since: when the run was first seen to have ended in MLflow.
         stop_asked: when the engine was asked to stop it.
@@ -34,6 +35,7 @@ class LiveRun:
     request: Request
     gpu_ids: tuple[int, ...]
     handle_saved: bool = True
+    group: str = ""
     gone_since: float | None = None
     ended_since: float | None = None
     stop_asked: float | None = None

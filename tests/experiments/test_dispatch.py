@@ -216,3 +216,25 @@ def test_while_the_engine_is_away_runs_wait_and_say_so(settings, submit, look):
     engine.away = False
     controller.step()
     assert engine.running == [run_id]
+
+
+def test_runs_of_one_group_are_timed_one_at_a_time_and_hold_up_nobody_else(settings, submit, look):
+    engine = ScriptedEngine((4, 0))
+    controller = Controller(settings, engine)
+    first, second, other = (
+        submit(cpu_threads=1, group="curve"),
+        submit(cpu_threads=1, group="curve"),
+        submit(cpu_threads=3),
+    )
+    controller.step()
+    assert engine.running == [first, other]
+    assert look(second) == ("SCHEDULED", "waiting for another run of its group: they are timed one at a time")
+    # Also for a controller that did not start the first itself.
+    again = Controller(settings, engine)
+    again.step()
+    assert engine.running == [first, other]
+    settings.client().set_terminated(first, "FINISHED")
+    engine.set(first, EngineStatus.SUCCEEDED)
+    again.step()
+    again.step()
+    assert engine.running == [other, second]
