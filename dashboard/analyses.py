@@ -4,28 +4,23 @@ What a run measured never changes once it has ended, so it is read once and kept
 forgotten. What is answered here is shared by every session: nobody may change it.
 """
 
-import dataclasses
 import threading
-import typing
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
 
 from dashboard import data
-from experiments import results
+from experiments import completing, results
 from experiments.analysis import curve as curves_read
-from experiments.analysis import missing as missing_runs
 from experiments.analysis import placement, scaling, tables, validity
 from experiments.analysis import verdict as verdicts
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.evidence import Evidence, gather
 from experiments.settings import Settings
 from training.names import RunStatus
-from training.spec import RunSpec, SpecError
-from training.spec_rules import Severity
 
 MOST_POINTS_KEPT = 3_000_000
 MOST_REFERENCES = 12
@@ -130,68 +125,18 @@ def scaling_curve(
     return curves_read.read(found, key, efficiency), found
 
 
-def most_devices(curve: curves_read.ScalingCurve, runs: pd.DataFrame) -> int:
-    """The most devices that there are to measure this curve on, never fewer than were measured.
-
-    Args:
-        curve: the curve.
-        runs: its runs.
-    """
-    machines = data.machines()
-    there = machines.gpus if (runs["device"] == "gpu").any() else machines.cpus
-    return max(there, int(runs["total_replicas"].max()))
-
-
-def point_spec(template: RunSpec, row: Mapping[typing.Any, typing.Any]) -> RunSpec:
-    """The spec of one missing run: its template with the row's number of devices and batch.
-
-    Its name says what it is, so a typed name of the template does not stay; nor do chosen GPUs, of which there would be
-    the wrong number.
-    """
-    changes = {name: row[name] for name in ("strategy", "replicas", "workers", "logical_devices", "global_batch_size")}
-    return dataclasses.replace(template, **changes, name="", gpus=None)
-
-
 @data.from_the_store
-def missing(evidence: Evidence, curve: curves_read.ScalingCurve, most: int, halve: bool) -> pd.DataFrame:
+def missing(evidence: Evidence, curve: curves_read.ScalingCurve, halve: bool) -> pd.DataFrame:
     """The runs that a curve lacks and that are not under way: MISSING_COLUMNS, refusals of the machines included."""
-    table = curves_read.missing(evidence, curve, most, halve)
-    table = missing_runs.not_under_way(table, data.runs())
-    if table.empty:
-        return table
-    table["refusal"] = [row["refusal"] or _refusal(row) for row in table.to_dict("records")]
-    return table
-
-
-def _refusal(row: Mapping[typing.Any, typing.Any]) -> str:
-    try:
-        found = data.check(point_spec(data.spec(row["template"]), row))
-    except (data.UnknownRun, SpecError) as error:
-        return str(error)
-    return "; ".join(f"{each.field}: {each.message}" for each in found if each.severity is Severity.ERROR)
+    return completing.lacking(
+        data.settings(), data.runs(), evidence, curve, halve, machines=data.machines(), specs=data.spec
+    )
 
 
 @data.from_the_store
-def queue_missing(table: pd.DataFrame, token: str) -> tuple[list[str], list[str]]:
-    """Queues the runs of a `missing` table that are not refused.
-
-    Args:
-        table: MISSING_COLUMNS.
-        token: of the button that was pressed: the same token never queues a run twice.
-
-    Returns:
-        The run ids, and what refused others at the last moment.
-    """
-    run_ids, refused = [], []
-    for row in table[table["refusal"] == ""].to_dict("records"):
-        spec = point_spec(data.spec(row["template"]), row)
-        for repeat in range(row["repeats"]):
-            run_id, problems = data.submit(spec, f"{token}-{row['count']}-{repeat}")
-            if run_id:
-                run_ids.append(run_id)
-            else:
-                refused.append("; ".join(map(str, problems)))
-    return run_ids, list(dict.fromkeys(refused))
+def queue_missing(table: pd.DataFrame, key: str, user: str, token: str) -> tuple[list[str], list[str]]:
+    """Queues the runs of a `missing` table that are not refused; see `experiments.completing.submit`."""
+    return completing.submit(data.settings(), table, key, user, token, specs=data.spec)
 
 
 # --- placement ---------------------------------------------------------------------------------------------------

@@ -190,10 +190,15 @@ def environment(run_id: str) -> dict[str, typing.Any]:
     return _environment(run_id)
 
 
+@st.cache_data(max_entries=64, show_spinner=False)
+def _spec(run_id: str) -> RunSpec:
+    return results.spec(_settings(), run_id)
+
+
 @from_the_store
 def spec(run_id: str) -> RunSpec:
-    """What the run was asked to do."""
-    return results.spec(_settings(), run_id)
+    """What the run was asked to do, which never changes."""
+    return _spec(run_id)
 
 
 def mlflow_link(run_id: str) -> str:
@@ -317,7 +322,12 @@ def plans() -> dict[str, Plan]:
 @from_the_store
 def plan_offer(plan: Plan, overrides: typing.Mapping[str, typing.Any]) -> plan_runs.Offer:
     """What a plan can measure on these machines, with these fields on every run."""
-    return plan_runs.offer(plan, _capacity(), overrides)
+    try:
+        return plan_runs.offer(plan, _capacity(), overrides)
+    except PlanError as error:
+        raise Unavailable(
+            "This experiment cannot be started so", "Mend the plan's file, or the fields of all runs.", str(error)
+        ) from error
 
 
 @from_the_store

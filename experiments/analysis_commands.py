@@ -134,8 +134,11 @@ def scaling(settings: Settings, options: argparse.Namespace, answer: typing.Text
             lacking = completing.lacking(settings, results.Results(settings).runs(), evidence, found, options.halve)
             document["missing"] = records(lacking)
             text += f"\n{_missing_text(lacking)}\n"
-            document["queued"] = completing.submit(settings, lacking, user()) if options.queue else []
-            text += "".join(f"queued {run_id}\n" for run_id in document["queued"])
+            queued, refused = completing.submit(settings, lacking, key, user()) if options.queue else ([], [])
+            document["queued"] = queued
+            text += "".join(f"queued {run_id}\n" for run_id in queued)
+            for reason in refused:
+                say(f"refused at the last moment: {safe(reason)}")
     if options.json:
         print_json(document, answer)
     elif key:

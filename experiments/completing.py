@@ -1,6 +1,9 @@
 """Complete this curve: which runs are missing on these machines, and queuing exactly those."""
 
 import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -15,9 +18,19 @@ from training.spec_rules import Severity
 
 CHANGES = ("strategy", "replicas", "workers", "logical_devices", "global_batch_size")
 
+Specs = Callable[[str], RunSpec]
+"""Run id -> what that run was asked to do, as `experiments.results.spec` reads it."""
+
 
 def lacking(
-    settings: Settings, runs: pd.DataFrame, evidence: Evidence, found: ScalingCurve, halve: bool = False
+    settings: Settings,
+    runs: pd.DataFrame,
+    evidence: Evidence,
+    found: ScalingCurve,
+    halve: bool = False,
+    *,
+    machines: capacity.Capacity | None = None,
+    specs: Specs | None = None,
 ) -> pd.DataFrame:
     """The runs that a curve lacks, without those under way, and with a refusal where this machine cannot run one.
 
@@ -26,6 +39,8 @@ def lacking(
         runs: RUN_COLUMNS of all runs, those that wait among them.
         evidence, found: what `questions.scaling` gave.
         halve: repeats that halve the intervals, instead of points that are not there.
+        machines: what there is to run on, if it is known already.
+        specs: how to read a run's spec; a caller that is asked again and again keeps what it read.
 
     Returns:
         MISSING_COLUMNS.
@@ -33,10 +48,16 @@ def lacking(
     Raises:
         EngineUnavailableError: the cluster does not answer.
     """
-    most = most_devices(evidence.runs, capacity.of(settings))
-    table = not_under_way(curve.missing(evidence, found, most, halve), runs)
-    table["refusal"] = [row["refusal"] or _refusal(settings, row) for row in table.to_dict("records")]
+    machines = machines or capacity.of(settings)
+    specs = specs or _read_once(settings)
+    table = not_under_way(curve.missing(evidence, found, most_devices(evidence.runs, machines), halve), runs)
+    table["refusal"] = [row["refusal"] or _refusal(machines, specs, row) for row in table.to_dict("records")]
     return table.astype({"refusal": "str"})
+
+
+def _read_once(settings: Settings) -> Specs:
+    """Reads each spec once: all rows of a curve have one template."""
+    return functools.cache(lambda run_id: results.spec(settings, run_id))
 
 
 def most_devices(runs: pd.DataFrame, machines: capacity.Capacity) -> int:
@@ -53,38 +74,58 @@ def most_devices(runs: pd.DataFrame, machines: capacity.Capacity) -> int:
     return max(machines.cpus // threads, measured)
 
 
-def spec_of(settings: Settings, row: dict) -> RunSpec:
+def point_spec(template: RunSpec, row: Mapping[Any, Any]) -> RunSpec:
     """The run that one row of MISSING_COLUMNS asks for.
 
     The name would tell the template's number of devices, and its GPUs would be too few or too many: both are left to
     be made anew.
     """
-    changes = {name: row[name] for name in CHANGES}
-    return dataclasses.replace(results.spec(settings, row["template"]), **changes, name="", gpus=None)
+    return dataclasses.replace(template, **{name: row[name] for name in CHANGES}, name="", gpus=None)
 
 
-def _refusal(settings: Settings, row: dict) -> str:
+def _refusal(machines: capacity.Capacity, specs: Specs, row: Mapping[Any, Any]) -> str:
     try:
-        problems = admission.check(settings, spec_of(settings, row))
+        problems = admission.check_on(machines, point_spec(specs(row["template"]), row))
     except (results.UnknownRun, SpecError) as error:
         return str(error)
     return "; ".join(str(problem) for problem in problems if problem.severity is Severity.ERROR)
 
 
-def submit(settings: Settings, table: pd.DataFrame, user: str = "") -> list[str]:
+def submit(
+    settings: Settings,
+    table: pd.DataFrame,
+    key: str,
+    user: str = "",
+    token: str = "",
+    *,
+    specs: Specs | None = None,
+) -> tuple[list[str], list[str]]:
     """Queues every run of the table that is not refused.
+
+    They get the template's group, or one of their own: runs of one group are carried out one at a time, so that they
+    do not disturb each other's timing.
 
     Args:
         settings: where to.
         table: what `lacking` gave.
-        user: who asks; empty: the template's.
+        key: of the curve.
+        user: who asks for them, and whose they are; where nobody is known, they are the template's user's.
+        token: of the button that was pressed: the same token never queues a run twice. Empty: each call queues anew.
+        specs: as for `lacking`.
 
     Returns:
-        The run ids.
+        The run ids, and what refused others at the last moment.
     """
-    run_ids = []
+    specs = specs or _read_once(settings)
+    run_ids: list[str] = []
+    refused: list[str] = []
     for row in table[table["refusal"] == ""].to_dict("records"):
-        spec = spec_of(settings, row)
-        spec = dataclasses.replace(spec, user=user or spec.user)
-        run_ids += [queue.submit(settings, spec) for _ in range(row["repeats"])]
-    return run_ids
+        template = specs(row["template"])
+        group = template.group or f"complete {key}"
+        spec = dataclasses.replace(point_spec(template, row), user=user or template.user, group=group)
+        for repeat in range(row["repeats"]):
+            try:
+                run_ids.append(queue.submit(settings, spec, token and f"{token}-{row['count']}-{repeat}"))
+            except SpecError as error:
+                refused += map(str, error.problems)
+    return run_ids, list(dict.fromkeys(refused))

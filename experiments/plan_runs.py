@@ -98,6 +98,9 @@ def offer(plan: Plan, machines: Capacity, overrides: Fields | None = None) -> Of
 
     Returns:
         Every case of the plan is in `cases` or in `not_measured`.
+
+    Raises:
+        PlanError: two cases differ in nothing that the plan compares, so that nothing tells their runs apart.
     """
     overrides = dict(overrides or {})
     cases, missing = _tried(plan, plan.cases, machines, overrides)
@@ -114,8 +117,8 @@ def expand(offered: Offer, group: str, repeats: int | None = None) -> list[RunSp
 
     Each repeat is a block that holds every case once, in a random order of its own, so that a machine that becomes
     slower or faster favours no case. A seed has no effect on time: the first repeat has the seed of the overrides, the
-    next ones the numbers after it, so that the losses show a spread too. The same seed gives the same order. A name in
-    the overrides is what every run's name begins with.
+    next ones the numbers after it, so that the losses show a spread too. The same group and seed give the same order,
+    another launch has another. A name in the overrides is what every run's name begins with.
 
     Args:
         offered: what to run.
@@ -133,7 +136,7 @@ def expand(offered: Offer, group: str, repeats: int | None = None) -> list[RunSp
         raise PlanError(f"{repeats} repeats make no sense: give 1 to {MOST_REPEATS}")
     if repeats * len(offered.cases) > MOST_RUNS:
         raise PlanError(f"{repeats * len(offered.cases):,} runs are more than {MOST_RUNS:,}: give fewer repeats")
-    order = random.Random(f"{offered.plan.name} {offered.cases[0].spec.seed}")
+    order = random.Random(f"{offered.plan.name} {offered.cases[0].spec.seed} {group}")
     runs = []
     for repeat in range(repeats):
         block = list(offered.cases)
@@ -190,6 +193,13 @@ def _tried(
                 missing.setdefault((label, reason), NotMeasured(label, reason))
             else:
                 cases.setdefault(spec.to_json(), Case(label, spec))
+    labels = [case.label for case in cases.values()]
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        things = ", ".join(plan.compares)
+        raise PlanError(
+            f"plan {plan.name} has several cases called {twice[0]!r}: they are equal in {things}, which it compares; "
+            "name what they differ in under `compares`, or leave one out"
+        )
     return list(cases.values()), list(missing.values())
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import analyses
-from dashboard.components import address, note
+from dashboard.components import address, login, note
 from dashboard.components.spec_values import CHOICE_LABELS
 from dashboard.components.text import count
 from experiments.analysis.curve import ScalingCurve
@@ -39,7 +39,7 @@ def show(curve: ScalingCurve, evidence: Evidence) -> None:
     halve = address.toggle(
         "Halve the intervals instead", "halve", "scaling_halve", help="Repeats of the measured points only"
     )
-    missing = analyses.missing(evidence, curve, analyses.most_devices(curve, evidence.runs), halve)
+    missing = analyses.missing(evidence, curve, halve)
     queued = st.session_state.get(_QUEUED)
     if queued and queued["key"] == curve.key:
         _show_queued(queued)
@@ -59,7 +59,7 @@ def show(curve: ScalingCurve, evidence: Evidence) -> None:
     # The token is part of the button's identity: a second click of a double click queues nothing more.
     label = f"Queue {'these' if total > 1 else 'this'} {count(total, 'run')}"
     if st.button(label, key=f"scaling_queue_{token}", type="primary"):
-        run_ids, refused = analyses.queue_missing(missing, token)
+        run_ids, refused = analyses.queue_missing(missing, curve.key, login.user(), token)
         st.session_state[_QUEUED] = {"key": curve.key, "run_ids": run_ids, "refused": refused}
         st.session_state[_TOKEN] = uuid.uuid4().hex
         st.rerun()

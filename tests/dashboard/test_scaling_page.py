@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from dashboard import analyses
-from experiments import queue
+from experiments import completing, queue
 from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import charts, table, words
@@ -170,10 +170,10 @@ def test_the_same_button_pressed_twice_queues_once(home: Settings, open_page: Op
     runs = analyses.ended_runs()
     (key,) = analyses.curves(runs)["key"].unique()
     curve, evidence = analyses.scaling_curve(runs, key, 0.8, ids)
-    missing = analyses.missing(evidence, curve, 2, halve=False)
+    missing = analyses.missing(evidence, curve, halve=False)
 
-    first = analyses.queue_missing(missing, "one-token")
-    second = analyses.queue_missing(missing, "one-token")
+    first = analyses.queue_missing(missing, key, "", "one-token")
+    second = analyses.queue_missing(missing, key, "", "one-token")
 
     assert first == second
     assert len(first[0]) == 4
@@ -215,7 +215,7 @@ def test_a_missing_run_is_its_template_with_the_point_changed() -> None:
     template = RunSpec(name="mine", device="gpu", strategy="mirrored", replicas=2, gpus=(5, 6), group="g", seed=4)
     row = {"strategy": "mirrored", "replicas": 4, "workers": 1, "logical_devices": 0, "global_batch_size": 128}
 
-    spec = analyses.point_spec(template, row)
+    spec = completing.point_spec(template, row)
 
     assert spec == dataclasses.replace(template, name="", gpus=None, replicas=4, global_batch_size=128)
     assert queue.params(spec)["group"] == "g"

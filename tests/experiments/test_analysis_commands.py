@@ -183,6 +183,8 @@ def test_completing_lists_exactly_what_is_missing_and_queues_it_once(
         (4, "multi_worker_mirrored", 64)
     }
     assert {spec.name for spec in specs} == {""}
+    # Of one group, so that they are carried out one at a time and do not disturb each other.
+    assert {spec.group for spec in specs} == {f"complete {found['curve']['key']}"}
     assert {queue.get_run(settings, run_id).info.status for run_id in queued} == {"SCHEDULED"}
     again = cli_run("scaling", "--complete", "--queue", "--json").json
     assert ([row["count"] for row in again["missing"]], again["queued"]) == ([3], [])

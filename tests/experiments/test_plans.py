@@ -194,12 +194,13 @@ def test_each_repeat_holds_every_case_once_in_an_order_of_its_own() -> None:
     assert [run.name.rpartition("#")[2] for run in runs] == [str(run.seed + 1) for run in runs]
 
 
-def test_the_order_belongs_to_the_seed() -> None:
-    def order(seed: int) -> list[str]:
-        return [run.name for run in expand(offer(find("batch_size"), EIGHT_GPUS, {"seed": seed}), "g")]
+def test_the_order_belongs_to_the_seed_and_the_group() -> None:
+    def order(seed: int, group: str) -> list[str]:
+        return [run.name for run in expand(offer(find("batch_size"), EIGHT_GPUS, {"seed": seed}), group)]
 
-    assert order(0) == order(0)
-    assert order(0) != order(7)
+    assert order(0, "g") == order(0, "g")
+    assert order(0, "g") != order(7, "g")
+    assert order(0, "g") != order(0, "the next launch")
     assert expand(offer(find("workers"), TWO_CPUS, {"seed": 7}), "g", 1)[0].seed == 7
 
 
@@ -236,6 +237,13 @@ def test_cases_that_an_override_makes_impossible_are_named() -> None:
     nothing = offer(find("workers"), TWO_CPUS, {"dataset": "nosuch"})
     with pytest.raises(PlanError, match=r"can measure nothing on this machine .*dataset='nosuch' is unknown"):
         expand(nothing, "g")
+
+
+def test_cases_that_nothing_tells_apart_are_refused(tmp_path: Path) -> None:
+    # Their runs would have one name, and so one submission: the second would never be started.
+    plan = written(tmp_path, {**GOOD, "cases": [{"device": "cpu"}, {"device": "cpu", "global_batch_size": 128}]})
+    with pytest.raises(PlanError, match=r"several cases called 'CPU'.*equal in device"):
+        offer(plan, TWO_CPUS)
 
 
 @pytest.mark.parametrize("repeats", [0, -1, 101])
