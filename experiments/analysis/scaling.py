@@ -274,7 +274,9 @@ def devices(history: pd.DataFrame, run_id: str) -> pd.DataFrame:
         run_id: the run.
 
     Returns:
-        [device, utilisation (median percent), memory_mb (peak), slowest]; empty when nothing was sampled.
+        [device, utilisation (median percent), memory_mb (peak), slowest]; empty when nothing was sampled. Memory is
+        what TensorFlow's allocator gave out, where that was recorded; else what was in use on the GPU, which holds
+        the allocator's reserve and other processes too.
     """
     mine = history[history["run_id"] == run_id]
     rows = []
@@ -286,7 +288,9 @@ def devices(history: pd.DataFrame, run_id: str) -> pd.DataFrame:
         }
         if all(values.empty for values in series.values()):
             break
-        rows.append((f"GPU:{index}", series["utilisation"].median(), series["memory_mb"].max()))
+        own = mine.loc[mine["metric"] == Metric.GPU_PEAK_MEMORY.format(index=index), "value"]
+        memory = own if len(own) else series["memory_mb"]
+        rows.append((f"GPU:{index}", series["utilisation"].median(), memory.max()))
         index += 1
     table = pd.DataFrame(rows, columns=["device", "utilisation", "memory_mb"])
     table = table.astype({"device": "str", "utilisation": "float64", "memory_mb": "float64"})

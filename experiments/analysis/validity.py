@@ -15,13 +15,19 @@ from training.names import Metric, RunStatus
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on a figure makes a timing doubtful. Shares are medians over the run's samples, in percent."""
+    """From where on a figure makes a timing doubtful. Shares are medians over the run's samples, in percent.
+
+    `gpu_share` is the part of the samples in which something must be seen on a GPU: one sample of a power limit while
+    the run starts says nothing of its training. `least_samples` is how many the range of a clock needs.
+    """
 
     others_cpu: float = 10.0
     runnable_per_cpu: float = 1.5
     steal: float = 2.0
     throttled: float = 1.0
     clock_range: float = 0.10
+    gpu_share: float = 0.05
+    least_samples: int = 5
     drift: float = 0.02
     drift_t: float = 3.0
     short_seconds: float = 1.0
@@ -98,9 +104,10 @@ def _from_samples(samples: dict[str, np.ndarray], limits: Limits) -> Found:
         while (values := samples.get(template.format(index=index))) is not None:
             if flag == "gpu_clock":
                 low, high = np.quantile(values, [0.05, 0.95])
-                if high > 0 and (high - low) / high > limits.clock_range:
+                moved = high > 0 and (high - low) / high > limits.clock_range
+                if moved and len(values) >= limits.least_samples:
                     yield flag, True, f"{words}: GPU {index} between {low:.0f} and {high:.0f} MHz"
-            elif np.max(values) > 0:
+            elif np.mean(values > 0) > limits.gpu_share:
                 yield flag, True, f"{words}: GPU {index}, in {np.mean(values > 0):.0%} of the samples"
             index += 1
 
@@ -165,7 +172,11 @@ def unchecked(run: pd.Series, history: pd.DataFrame) -> list[str]:
     return missing + [f"{words} ({name})" for name, words in _COLUMN_CHECKS.items() if pd.isna(run[name])]
 
 
-_COLUMN_CHECKS = {"cpu_count": "more threads than CPUs", "profiler": "profiler on"}
+_COLUMN_CHECKS = {
+    "cpu_count": "more threads than CPUs",
+    "profiler": "profiler on",
+    "replicas_in_sync": "as many replicas as asked for",
+}
 
 
 def included(runs: pd.DataFrame, flagged: pd.DataFrame, put_back: frozenset[str] = frozenset()) -> pd.Series:

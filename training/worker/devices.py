@@ -80,13 +80,13 @@ def short_name(device: str) -> str:
     return ":".join(device.split(":")[-2:])
 
 
-def peak_gpu_memory_mib(devices: Devices) -> dict[int, float]:
-    """Peak memory of TensorFlow's allocator on each used GPU, by index, in MiB. Empty on a CPU run."""
+def peak_gpu_memory_mb(devices: Devices) -> dict[int, float]:
+    """Peak memory of TensorFlow's allocator on each used GPU, by index, in MB (10^6 bytes), as all of a run's system metrics. Empty on a CPU run."""
     peaks = {}
     for name in devices.used:
         kind, index = name.split(":")
         if kind == "GPU":
-            peaks[int(index)] = tf.config.experimental.get_memory_info(name)["peak"] / 2**20
+            peaks[int(index)] = tf.config.experimental.get_memory_info(name)["peak"] / 1e6
     return peaks
 
 

@@ -94,7 +94,7 @@ def _train(folder: RunFolder, index: int, started_at: float, journal: Journal) -
     journal.phase(Phase.COMPILING)
 
     reporter = Reporter(spec, journal, index)
-    reporter.peak_gpu_memory = lambda: devices.peak_gpu_memory_mib(seen)
+    reporter.peak_gpu_memory = lambda: devices.peak_gpu_memory_mb(seen)
     reporter.profiler_is_on = environment.profiler_is_on
 
     def describe() -> None:
@@ -153,7 +153,7 @@ class Reporter:
 
     Attributes:
         after_first_step: called once, when the first step is done.
-        peak_gpu_memory: GPU index -> peak MiB.
+        peak_gpu_memory: GPU index -> peak MB.
         profiler_is_on: whether TensorFlow's profiler is; asked at the end of each epoch.
 
     Args:

@@ -61,14 +61,20 @@ def test_the_profiler_and_a_notice():
         (Metric.CPU_THROTTLED, [20, 10, 30], "throttled"),
         (Metric.GPU_OTHERS.format(index=0), [0, 1, 0], "gpu_contention"),
         (Metric.GPU_THROTTLED.format(index=0), [0, 0, 1], "gpu_throttled"),
-        (Metric.GPU_CLOCK.format(index=0), [1980, 1980, 1200], "gpu_clock"),
+        (Metric.GPU_CLOCK.format(index=0), [1980, 1980, 1980, 1980, 1200], "gpu_clock"),
     ],
 )
 def test_flags_of_the_samples(metric, values, flag):
-    found = _flags({}, frames.history(("a", metric, range(3), values)))
+    found = _flags({}, frames.history(("a", metric, range(len(values)), values)))
     assert found.loc[flag, "excludes"]
     calm = [1500.0] * 3 if flag == "gpu_clock" else [0.0] * 3
     assert _flags({}, frames.history(("a", metric, range(3), calm))).empty
+
+
+def test_a_single_sample_of_a_gpu_says_nothing_of_a_whole_run():
+    once = [1.0, *[0.0] * 39]
+    assert _flags({}, frames.history(("a", Metric.GPU_THROTTLED.format(index=0), range(40), once))).empty
+    assert _flags({}, frames.history(("a", Metric.GPU_CLOCK.format(index=0), range(2), [1980, 1200]))).empty
 
 
 def test_drift_and_no_steady_state():
