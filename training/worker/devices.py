@@ -81,7 +81,7 @@ def short_name(device: str) -> str:
 
 
 def peak_gpu_memory_mb(devices: Devices) -> dict[int, float]:
-    """Peak memory of TensorFlow's allocator on each used GPU, by index, in MB (10^6 bytes), as all of a run's system metrics. Empty on a CPU run."""
+    """Peak of TensorFlow's allocator on each used GPU, by index, in MB (10^6 bytes). Empty on a CPU run."""
     peaks = {}
     for name in devices.used:
         kind, index = name.split(":")
