@@ -4,8 +4,6 @@ What a run measured never changes once it has ended, so it is read once and kept
 forgotten. What is answered here is shared by every session: nobody may change it.
 """
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,43 +11,15 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import data
-from experiments import completing, results
+from experiments import completing, questions, results
 from experiments.analysis import curve as curves_read
-from experiments.analysis import placement, scaling, tables, validity
-from experiments.analysis import verdict as verdicts
+from experiments.analysis import placement, scaling, tables
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.evidence import Evidence, gather
-from experiments.settings import Settings
+from experiments.questions import Histories, Judgement
 from training.names import RunStatus
 
-MOST_POINTS_KEPT = 3_000_000
-MOST_REFERENCES = 12
 VERDICT_TTL_S = 300.0
-
-
-class Histories:
-    """The points of ended runs, read once each. Forgets the longest unused when it holds more than `most` points."""
-
-    def __init__(self, settings: Settings, most: int = MOST_POINTS_KEPT):
-        self._settings, self._most = settings, most
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, pd.DataFrame] = OrderedDict()
-
-    def of(self, run_ids: Iterable[str]) -> pd.DataFrame:
-        """What `experiments.results.histories` gives of these runs."""
-        wanted = list(dict.fromkeys(run_ids))
-        with self._lock:
-            there = {run_id: self._kept[run_id] for run_id in wanted if run_id in self._kept}
-        unknown = [run_id for run_id in wanted if run_id not in there]
-        read = results.histories(self._settings, unknown)
-        there |= {run_id: read[read["run_id"] == run_id] for run_id in unknown}
-        with self._lock:
-            for run_id in wanted:
-                self._kept[run_id] = there[run_id]
-                self._kept.move_to_end(run_id)
-            while sum(map(len, self._kept.values())) > self._most and len(self._kept) > 1:
-                self._kept.popitem(last=False)
-        return pd.concat([there[run_id] for run_id in wanted], ignore_index=True) if wanted else read
 
 
 @st.cache_resource(max_entries=1, show_spinner=False)
@@ -183,30 +153,12 @@ def moved(first: str, second: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 # --- verdict -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One run's verdict, the flags on its timing, and what could not be checked."""
-
-    verdict: verdicts.Verdict
-    flags: pd.DataFrame
-    unchecked: list[str]
-
-
 @st.cache_data(ttl=VERDICT_TTL_S, max_entries=64, show_spinner=False)
-def _judged(run_id: str) -> Judged:
-    runs = ended_runs()
-    chosen = runs[runs["run_id"] == run_id].iloc[0]
-    # Only runs of the same work on the same kind of device can be references; looking closer costs time.
-    same = (runs[["workload", "dataset", "device"]] == chosen[["workload", "dataset", "device"]]).all(axis=1)
-    near = runs[same].reset_index(drop=True)
-    wanted = {run_id, *verdicts.references(near, run_id, MOST_REFERENCES)}
-    found = evidence(near[near["run_id"].isin(wanted)])
-    mine = found.flags[found.flags["run_id"] == run_id].reset_index(drop=True)
-    verdict = verdicts.verdict(run_id, found.runs, found.steady, found.history)
-    return Judged(verdict, mine, validity.unchecked(chosen, found.history))
+def _judged(run_id: str) -> Judgement:
+    return questions.judgement(data.settings(), run_id, data.runs(), _histories().of)
 
 
 @data.from_the_store
-def judged(run_id: str) -> Judged:
+def judged(run_id: str) -> Judgement:
     """Where the time of an ended run went, against runs that differ in little; looked at anew after five minutes."""
     return _judged(run_id)

@@ -16,10 +16,8 @@ from experiments.analysis import curve, tables
 from experiments.analysis.comparable import BatchRule, Thing, fields
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.scaling import curves
-from experiments.analysis.verdict import verdicts
 from experiments.analysis_text import RULES, fit_lines, left_out_table, points_table, speedups_table
 from experiments.settings import Settings
-from training.names import RunStatus
 from training.spec import SpecError
 
 COMMAND = "python -m experiments"
@@ -76,8 +74,7 @@ def content(settings: Settings, group: str, put_back: frozenset[str] = frozenset
     """
     runs = questions.runs_of(settings, group)
     evidence = questions.of(settings, runs, runs["run_id"], put_back)
-    started = runs[runs["status"] != RunStatus.SCHEDULED]
-    said = verdicts(started, evidence.steady, evidence.history)
+    verdicts = _verdicts(settings, list(runs["run_id"]))
     table = fields(runs)
     alike = [name for name in table if table[name].nunique() == 1]
     environments, details = _environments(settings, runs)
@@ -86,7 +83,7 @@ def content(settings: Settings, group: str, put_back: frozenset[str] = frozenset
         group=group,
         common=pd.DataFrame({"field": alike, "value": [table[name].iloc[0] for name in alike]}),
         runs=_runs(evidence),
-        verdicts=pd.DataFrame({"run": said["run_id"].str[:8], "where the time went": said["sentence"]}),
+        verdicts=verdicts,
         speedups=tuple(_speedups(evidence, again)),
         scaling=tuple(_curves(evidence, again)),
         doubtful=_doubtful(evidence),
@@ -94,6 +91,14 @@ def content(settings: Settings, group: str, put_back: frozenset[str] = frozenset
         details=details,
         commands=_commands(settings, runs),
     )
+
+
+def _verdicts(settings: Settings, run_ids: list[str]) -> pd.DataFrame:
+    """Where the time of each run went, as its page says it: against comparable runs, whatever their group."""
+    everything, histories = questions.runs_of(settings), questions.Histories(settings)
+    found = {run_id: questions.judgement(settings, run_id, everything, histories.of).verdict for run_id in run_ids}
+    rows = [(run_id[:8], verdict.sentence()) for run_id, verdict in found.items() if verdict is not None]
+    return pd.DataFrame(rows, columns=["run", "where the time went"])
 
 
 def _runs(evidence: Evidence) -> pd.DataFrame:

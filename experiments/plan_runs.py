@@ -291,5 +291,8 @@ _LABELS: Mapping[Thing, typing.Callable[[Fields], str]] = {
     Thing.BATCH: lambda values: f"batch {values['global_batch_size']}",
     Thing.DETERMINISM: lambda values: "deterministic" if values["deterministic"] else "not deterministic",
     Thing.CPU_THREADS: lambda values: _count(values["cpu_threads"] or "all", "thread"),
+    Thing.PLACEMENT: lambda values: (
+        "layers placed by hand" if values["manual_placement"] else "no layer placed by hand"
+    ),
     Thing.DATA_OPTIONS: lambda values: " ".join(f"{key}={value}" for key, value in values["dataset_options"].items()),
 }

@@ -1,12 +1,14 @@
 """From the record to the analyses: reads the runs and histories that a question needs, and asks it."""
 
-from collections.abc import Iterable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import pandas as pd
 
 from experiments import results
-from experiments.analysis import curve, tables
+from experiments.analysis import curve, tables, validity
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.evidence import Evidence, gather
 from experiments.analysis.scaling import curves
@@ -14,7 +16,57 @@ from experiments.analysis.verdict import Verdict, references, verdict
 from experiments.settings import Settings
 from training.names import Metric, RunStatus
 
-_TIMING = (Metric.WINDOW, Metric.TIME_EPOCH_TRAIN, Metric.TIME_EPOCH_VALIDATION, Metric.EXAMPLES_PER_SECOND)
+MOST_POINTS_KEPT = 3_000_000
+
+# Of a reference only the timing counts, and what makes it doubtful: a run has more metrics, each a read of its own.
+_OF_REFERENCES = (
+    Metric.WINDOW,
+    Metric.TIME_EPOCH_TRAIN,
+    Metric.TIME_EPOCH_VALIDATION,
+    Metric.EXAMPLES_PER_SECOND,
+    Metric.OTHERS_CPU,
+    Metric.RUNNABLE_THREADS,
+    Metric.CPU_STEAL,
+    Metric.CPU_THROTTLED,
+    *(
+        name.format(index=index)
+        for name in (Metric.GPU_OTHERS, Metric.GPU_CLOCK, Metric.GPU_THROTTLED)
+        for index in range(64)
+    ),
+)
+
+ReadHistories = Callable[[list[str], Collection[str] | None], pd.DataFrame]
+"""(run ids, metric names; None for all) -> what `experiments.results.histories` gives of them, or more metrics."""
+
+
+class Histories:
+    """The points of ended runs, read once each. Forgets the longest unused when it holds more than `most` points.
+
+    Many threads may ask it.
+    """
+
+    def __init__(self, settings: Settings, most: int = MOST_POINTS_KEPT):
+        self._settings, self._most = settings, most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, frozenset[str] | None], pd.DataFrame] = OrderedDict()
+
+    def of(self, run_ids: Iterable[str], metrics: Collection[str] | None = None) -> pd.DataFrame:
+        """What `experiments.results.histories` gives of these runs, and of all metrics if that is known already."""
+        wanted = list(dict.fromkeys(run_ids))
+        some = None if metrics is None else frozenset(metrics)
+        with self._lock:
+            keys = {run_id: (run_id, None if (run_id, None) in self._kept else some) for run_id in wanted}
+            there = {run_id: self._kept[key] for run_id, key in keys.items() if key in self._kept}
+        unknown = [run_id for run_id in wanted if run_id not in there]
+        read = results.histories(self._settings, unknown, metrics)
+        there |= {run_id: read[read["run_id"] == run_id] for run_id in unknown}
+        with self._lock:
+            for run_id in wanted:
+                self._kept[keys[run_id]] = there[run_id]
+                self._kept.move_to_end(keys[run_id])
+            while sum(map(len, self._kept.values())) > self._most and len(self._kept) > 1:
+                self._kept.popitem(last=False)
+        return pd.concat([there[run_id] for run_id in wanted], ignore_index=True) if wanted else read
 
 
 class UnknownGroupError(LookupError):
@@ -88,10 +140,12 @@ class Judgement:
     Attributes:
         verdict: where its time went; None for a run that has not started.
         flags: [flag, excludes, detail], what makes its timing doubtful.
+        unchecked: what could have disturbed it and was not recorded.
     """
 
     verdict: Verdict | None
     flags: pd.DataFrame
+    unchecked: tuple[str, ...] = ()
 
     def verdict_fields(self) -> dict[str, object] | None:
         """The verdict as plain values."""
@@ -101,28 +155,37 @@ class Judgement:
         return {"sentence": found.sentence(), "cause": str(found.cause), "share": found.share, "of": found.of}
 
 
-def judgement(settings: Settings, run_id: str, runs: pd.DataFrame | None = None) -> Judgement:
+def judgement(
+    settings: Settings, run_id: str, runs: pd.DataFrame | None = None, histories: ReadHistories | None = None
+) -> Judgement:
     """One run's verdict and flags.
+
+    Its references are the newest finished runs that differ in little and whose timing is not doubtful. That simulated
+    replicas share the hardware makes none doubtful where the run is simulated itself: the verdict says it.
 
     Args:
         settings: where runs are recorded.
         run_id: the run.
         runs: RUN_COLUMNS of all runs, if they have been read already: comparable ones serve as references.
+        histories: how to read histories; a caller that asks again and again gives `Histories.of`.
     """
     runs = runs_of(settings) if runs is None else runs
     chosen = runs[runs["run_id"] == run_id]
     nothing = pd.DataFrame({"flag": [], "excludes": [], "detail": []})
     if chosen.empty or chosen["status"].iloc[0] == RunStatus.SCHEDULED:
         return Judgement(None, nothing)
+    read = histories or (lambda run_ids, metrics: results.histories(settings, run_ids, metrics))
+    run = chosen.iloc[0]
     # Only runs of the same work on the same kind of device can be references; looking closer costs time.
     same = ["workload", "dataset", "device"]
-    runs = runs[(runs[same] == chosen.iloc[0][same]).all(axis=1)].reset_index(drop=True)
+    near = (runs[same] == run[same]).all(axis=1) & (runs["status"] == RunStatus.FINISHED)
+    runs = runs[near | (runs["run_id"] == run_id)].reset_index(drop=True)
     others = references(runs, run_id)
-    # Of the references only the timing counts; a run has many more metrics, each a read of its own.
-    history = pd.concat(
-        [results.histories(settings, [run_id]), results.histories(settings, others, _TIMING)], ignore_index=True
-    )
+    history = pd.concat([read([run_id], None), read(others, _OF_REFERENCES)], ignore_index=True)
     together = gather(runs[runs["run_id"].isin([run_id, *others])].reset_index(drop=True), history)
-    mine = together.flags[together.flags["run_id"] == run_id]
-    found = verdict(run_id, together.runs, together.steady, history)
-    return Judgement(found, mine[["flag", "excludes", "detail"]].reset_index(drop=True))
+    flags = together.flags
+    doubtful = flags[flags["excludes"] & ((flags["flag"] != "simulated") | (not run["simulated"]))]
+    usable = ~together.runs["run_id"].isin(set(doubtful["run_id"]) - {run_id})
+    found = verdict(run_id, together.runs[usable].reset_index(drop=True), together.steady, history)
+    mine = flags.loc[flags["run_id"] == run_id, ["flag", "excludes", "detail"]]
+    return Judgement(found, mine.reset_index(drop=True), tuple(validity.unchecked(run, history)))

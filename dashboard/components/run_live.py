@@ -68,6 +68,8 @@ def show_verdict(run: Row) -> None:
     if run["status"] != RunStatus.FINISHED:
         return
     found = analyses.judged(run["run_id"])
+    if found.verdict is None:
+        return
     excluding = found.flags[found.flags["excludes"]]
     with st.container(border=True, gap="xsmall", key="run_verdict"):
         sentence = found.verdict.sentence()

@@ -27,6 +27,7 @@ _THINGS = {
     Thing.CPU_THREADS: "CPU threads",
     Thing.DATA_OPTIONS: "data set options",
     Thing.MACHINE: "machine",
+    Thing.PLACEMENT: "layers placed by hand",
 }
 
 

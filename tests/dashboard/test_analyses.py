@@ -2,8 +2,8 @@
 
 import pytest
 
-from dashboard import analyses
-from experiments import results
+from dashboard import analyses, report_content
+from experiments import questions, results
 from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import words
@@ -17,9 +17,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     calls: list[list[str]] = []
     read = results.histories
 
-    def counted(settings, run_ids):
+    def counted(settings, run_ids, metrics=None):
         calls.append(list(run_ids))
-        return read(settings, run_ids)
+        return read(settings, run_ids, metrics)
 
     monkeypatch.setattr(results, "histories", counted)
     return calls
@@ -83,3 +83,23 @@ def test_a_run_too_short_to_time_says_so(home: Settings, open_page: OpenPage) ->
     said = words(open_page("run", run=run_id))
 
     assert "Timing doubtful: no steady-state epoch: 1 of at least 2 epochs finished" in said
+
+
+def test_a_page_a_command_and_a_report_say_the_same_of_a_run(home: Settings, open_page: OpenPage) -> None:
+    for workers, batch, rate in ((1, 64, 5_000), (2, 128, 6_000)):
+        strategy = "multi_worker_mirrored" if workers > 1 else "one_device"
+        group = "mine" if workers > 1 else "elsewhere"
+        spec = RunSpec(
+            strategy=strategy, workers=workers, cpu_threads=1, epochs=3, global_batch_size=batch, group=group
+        )
+        run_id = add_timed(home, spec, rate)
+    said = questions.judgement(home, run_id).verdict
+    assert said is not None
+    assert said.cause == "synchronising"
+
+    page = open_page("run", run=run_id)
+    report = report_content.content(home, "mine")
+
+    sentence = said.sentence()
+    assert sentence[:1].upper() + sentence[1:] in [text.value for text in page.text]
+    assert report.verdicts["where the time went"].tolist() == [sentence]

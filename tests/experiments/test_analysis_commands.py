@@ -11,7 +11,7 @@ from experiments.settings import Settings
 from tests.experiments.analysis import frames
 from tests.support.command_line import Run, refused
 from tests.support.timed_runs import GPU, TAGS, repeats, timed_run
-from training.names import RunStatus
+from training.names import RunStatus, Tag
 from training.spec import RunSpec
 
 CPU_RUN = RunSpec(dataset="synthetic", cpu_threads=1, epochs=4, group="first", user="mei")
@@ -279,6 +279,20 @@ def test_what_moved_between_two_runs(cli_run: Run, settings: Settings) -> None:
     answer = cli_run("placement", second, "--against", bare)
     assert (answer.code, answer.out) == (0, "")
     assert f"no placement is recorded for {bare}" in answer.err
+
+
+def test_a_verdict_rests_on_references_whose_timing_is_not_doubtful(cli_run: Run, settings: Settings) -> None:
+    single = workers(1, global_batch_size=64)
+    for rate, tags in ((1000, TAGS), (3000, {**TAGS, Tag.PROFILER: "true"})):
+        timed_run(settings, single, rate, tags=tags)
+    timed_run(settings, single, 5000, RunStatus.FAILED)
+    run_id = timed_run(settings, workers(2, global_batch_size=128), 1000)
+
+    said = cli_run("show", run_id, "--json").json["verdict"]
+
+    assert said["cause"] == "synchronising"
+    assert said["share"] == pytest.approx(0.5)
+    assert "against 1 run" in said["sentence"]
 
 
 def test_show_tells_the_verdict_and_the_flags(cli_run: Run, settings: Settings) -> None:
