@@ -10,13 +10,15 @@ from pathlib import Path
 import pandas as pd
 
 from experiments import completing, questions, results
-from experiments.analysis import tables
+from experiments.analysis import batch_curve, tables
 from experiments.analysis.comparable import BatchRule, Thing, cells
 from experiments.analysis.placement import diff, moves
 from experiments.analysis.scaling import curves, devices
 from experiments.analysis.workers import workers
 from experiments.analysis_text import (
     RULES,
+    batch_document,
+    batch_text,
     curve_document,
     curve_text,
     records,
@@ -47,21 +49,33 @@ def speedup(settings: Settings, options: argparse.Namespace, answer: typing.Text
     if baseline and thing is not None and (options.rule or thing not in _SCALING):
         # Asked in full: that nothing matches is an answer too.
         chosen = [(baseline, thing, RULES[options.rule or "global"])]
-    found = None
+    found, batches = None, None
     if len(chosen) == 1:
         found = questions.speedups(settings, runs, *chosen[0], _put_back(settings, options))
+        batches = _batches(settings, runs, chosen[0][0], chosen[0][1], _put_back(settings, options))
     if options.json:
         document = found and speedups_document(found)
-        print_json({"suggestions": records(offered.drop(columns="run_ids")), "speedup": document}, answer)
+        curve = batches and batch_document(batches)
+        listed = records(offered.drop(columns="run_ids"))
+        print_json({"suggestions": listed, "speedup": document, "batch_curve": curve}, answer)
         return DONE
     if found is not None:
         answer.write(speedups_text(found))
+        answer.write(f"\n{batch_text(batches)}" if batches is not None else "")
     elif chosen:
         answer.write(_offers_text(offered) + "\n")
         say("several things can be compared: choose one with --baseline, --by and --rule")
     else:
         say("nothing can be compared yet: it takes finished runs that differ in one thing, such as the device")
     return DONE
+
+
+def _batches(
+    settings: Settings, runs: pd.DataFrame, baseline: str, thing: Thing, put_back: frozenset[str]
+) -> batch_curve.BatchCurve | None:
+    """The curves against the batch that a comparison's runs belong to, where there are such."""
+    members = batch_curve.members(runs, baseline) if thing in batch_curve.THINGS else []
+    return batch_curve.read(questions.of(settings, runs, members, put_back), members) if members else None
 
 
 def _offers_text(offered: pd.DataFrame) -> str:

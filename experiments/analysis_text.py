@@ -5,6 +5,7 @@ import typing
 
 import pandas as pd
 
+from experiments.analysis.batch_curve import BatchCurve
 from experiments.analysis.comparable import BatchRule
 from experiments.analysis.curve import ScalingCurve
 from experiments.analysis.tables import Speedups
@@ -36,6 +37,26 @@ def speedups_document(found: Speedups) -> dict[str, typing.Any]:
         "table": records(found.table.drop(columns="cell")),
         "left_out": records(found.left_out),
     }
+
+
+def batch_document(found: BatchCurve) -> dict[str, typing.Any]:
+    """Curves against the batch in full."""
+    return {
+        "title": found.title,
+        "sentences": list(found.sentences),
+        "points": records(found.points),
+        "ratios": records(found.ratios),
+        "crossings": [
+            vars(each) | {"batch": each.batch if math.isfinite(each.batch) else None, "sentence": each.sentence()}
+            for each in found.crossings
+        ],
+        "run_ids": list(found.run_ids),
+    }
+
+
+def batch_text(found: BatchCurve) -> str:
+    """What curves against the batch say, for a terminal."""
+    return "".join(f"{safe(line)}\n" for line in (found.title, *found.sentences))
 
 
 def speedups_text(found: Speedups) -> str:

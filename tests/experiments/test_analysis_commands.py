@@ -103,12 +103,12 @@ def test_a_group_stays_among_itself(cli_run: Run, settings: Settings, ten_times:
     other = timed_run(settings, RunSpec(**(vars(CPU_RUN) | {"group": "\x1b[31msecond"})), 1000)
     assert cli_run("speedup", "--group", "first", "--json").json["suggestions"][0]["runs"] == 6
     nothing = cli_run("speedup", "--group", "\x1b[31msecond", "--json").json
-    assert nothing == {"suggestions": [], "speedup": None}
+    assert nothing == {"suggestions": [], "speedup": None, "batch_curve": None}
     refused(cli_run("speedup", "--group", "first", "--baseline", other), "--baseline", "leave out --group")
 
 
 def test_an_empty_store_says_what_it_takes(cli_run: Run) -> None:
-    assert cli_run("speedup", "--json").json == {"suggestions": [], "speedup": None}
+    assert cli_run("speedup", "--json").json == {"suggestions": [], "speedup": None, "batch_curve": None}
     assert "differ in one thing" in cli_run("speedup").err
     assert cli_run("scaling", "--json").json == {"curves": [], "curve": None}
     assert "two numbers of replicas" in cli_run("scaling").err
