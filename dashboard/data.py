@@ -22,6 +22,7 @@ from experiments.settings import Settings, SettingsError
 from experiments.store_errors import store_errors
 from training import catalog
 from training.datasets import availability
+from training.names import Metric
 from training.spec import RunSpec, SpecError
 from training.spec_rules import Problem
 
@@ -30,6 +31,13 @@ if typing.TYPE_CHECKING:
 
 LIVE_TTL_S = 1.0
 MACHINE_TTL_S = 10.0
+DRAWN = (
+    *(f"{prefix}{metric}" for metric in (Metric.LOSS, Metric.ACCURACY) for prefix in ("", Metric.VAL_PREFIX)),
+    *(Metric.TIME_QUEUE, Metric.TIME_STARTUP, Metric.TIME_DATA, Metric.TIME_BUILD, Metric.TIME_FIRST_STEP),
+    *(Metric.TIME_EPOCH_TRAIN, Metric.TIME_EPOCH_VALIDATION, Metric.TIME_INPUT_WAIT),
+    *(Metric.EXAMPLES_PER_SECOND, Metric.WINDOW),
+)
+"""What a run's page draws. A run logs several times as many metrics, and each is a read of its own."""
 LOG_LINES_SHOWN = 300
 LOG_LINES_DOWNLOADED = 200_000
 
@@ -128,12 +136,12 @@ def _missing(value: object) -> bool:
 
 @st.cache_data(ttl=LIVE_TTL_S, max_entries=16, show_spinner=False)
 def _history(run_id: str) -> pd.DataFrame:
-    return results.history(_settings(), run_id)
+    return results.history(_settings(), run_id, DRAWN)
 
 
 @from_the_store
 def history(run_id: str) -> pd.DataFrame:
-    """Every metric point of a run: columns metric, step, value, timestamp."""
+    """The points of the DRAWN metrics of a run: columns metric, step, value, timestamp."""
     return _history(run_id)
 
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from dashboard.components import spec_values
 from dashboard.figures import scaling as scaling_figures
 from dashboard.figures import speedup as speedup_figures
-from experiments import questions, results
+from experiments import plan_runs, questions, results
 from experiments.analysis import curve, tables
 from experiments.analysis.comparable import BatchRule, Thing, fields
 from experiments.analysis.evidence import Evidence
@@ -135,7 +135,7 @@ def _speedups(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
         thing, rule = Thing(row["thing"]), BatchRule(row["rule"])
         found = tables.speedups(evidence, row["baseline"], thing, rule)
         drawn = len(speedup_figures.drawn(found.table)) > 0
-        claim = speedup_figures.claimed(str(thing), evidence.runs["workload"])
+        claim = plan_runs.claimed(found, evidence.runs)
         figure = speedup_figures.speedup_figure(found.table, found.title, found.baseline, claim) if drawn else None
         command = [COMMAND, "speedup", f"--baseline={row['baseline']}", f"--by={shlex.quote(str(thing))}"]
         yield Section(

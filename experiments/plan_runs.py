@@ -10,18 +10,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+import pandas as pd
+
 from experiments import admission
 from experiments.analysis.comparable import Thing
 from experiments.analysis.missing import sensible_counts
+from experiments.analysis.tables import Speedups
 from experiments.capacity import Capacity, request, shortage
-from experiments.plans import LEAST_STEPS, MOST_REPEATS, PER_REPLICA_BATCH, Fields, Plan, PlanError, up_to
+from experiments.plans import LEAST_STEPS, MOST_REPEATS, PER_REPLICA_BATCH, Fields, Plan, PlanError, find, up_to
 from experiments.settings import Settings
 from training import catalog
 from training.names import Tag
 from training.spec import RunSpec, SpecError
 from training.spec_rules import Severity
 
-PLAN_TAG = "plan"  # among a run's own tags: which plan made it
+PLAN_TAG = Tag.PLAN.removeprefix(Tag.USER_TAG_PREFIX)
 MOST_RUNS = 1_000  # of one launch
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -147,6 +150,31 @@ def expand(offered: Offer, group: str, repeats: int | None = None) -> list[RunSp
             values["tags"] = {PLAN_TAG: offered.plan.name, **case.spec.tags}
             runs.append(RunSpec.from_dict(values))
     return runs
+
+
+def claimed(found: Speedups, runs: pd.DataFrame) -> float | None:
+    """The speedup that the plan of some compared runs claims, where this is the comparison that it is about.
+
+    Args:
+        found: a comparison.
+        runs: RUN_COLUMNS, its runs among them.
+
+    Returns:
+        None unless all runs were made by one plan that claims something, compares this thing, and has as its first
+        case what the others are compared with.
+    """
+    ids = {*found.baseline_run_ids, *(run_id for run_ids in found.table["run_ids"] for run_id in run_ids)}
+    names = set(runs.loc[runs["run_id"].isin(ids), "plan"])
+    if len(names) != 1 or names == {""} or not found.baseline_run_ids:
+        return None
+    try:
+        plan = find(names.pop())
+    except PlanError:  # it was renamed or taken away since
+        return None
+    baseline = runs.loc[runs["run_id"] == found.baseline_run_ids[0]].iloc[0]
+    first = {name: value[0] if isinstance(value, list) else value for name, value in plan.cases[0].items()}
+    alike = all(str(baseline[name]) == str(value) for name, value in first.items() if name in baseline)
+    return plan.claim if alike and found.thing in plan.compares else None
 
 
 def submission(token: str, spec: RunSpec) -> str:

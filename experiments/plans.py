@@ -56,7 +56,7 @@ class Plan:
             one for each count that shows a curve's shape, up to what the machines have.
         otherwise: cases for machines on which fewer than two of `cases` can be measured.
         repeats: how often each case is run unless somebody says otherwise.
-        claim: the speedup that the guide claims, to stand beside the measured one; None if it claims none.
+        claim: a speedup that somebody claims for the other cases over the first, to stand beside the measured one.
     """
 
     name: str

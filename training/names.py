@@ -94,6 +94,7 @@ class Tag:
     NOTE = "mlflow.note.content"
     GROUP = "group"
     USER_TAG_PREFIX = "tag."  # tags that a person typed
+    PLAN = "tag.plan"  # one of these: which ready-made experiment made the run
 
     # Asked and seen.
     DEVICES_ASKED = "devices_asked"

@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import analyses, data
-from dashboard.components import address, chart, evidence_list, group_filter, note, speedup_table
+from dashboard.components import address, batch_curve, chart, evidence_list, group_filter, note, speedup_table
 from dashboard.components.text import count
 from dashboard.figures import speedup
 from experiments.analysis.comparable import BatchRule, Thing
@@ -97,6 +97,7 @@ def _page() -> None:
         if text:
             st.caption(text)
     speedup_table.show(answer, claim)
+    batch_curve.show(runs, baseline, thing, evidence_list.put_back())
     evidence_list.show_alike(evidence.runs, speedup_table.about(thing, rule))
     evidence_list.show_doubtful(evidence, "speedup")
     evidence_list.show_runs(evidence, labels_of(evidence.runs), "speedup_behind")

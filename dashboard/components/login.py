@@ -5,8 +5,6 @@ No request header is ever believed: anybody can send one.
 
 import streamlit as st
 
-TYPED_USER = "user_typed_name"
-
 
 def configured() -> bool:
     """Whether this server asks people to log in."""

@@ -97,7 +97,7 @@ def as_text(answer: Speedups, claim: float | None) -> pd.DataFrame:
         }
     )
     if claim:
-        shown.insert(5, "The guide claims", f"{claim:g}x")
+        shown.insert(5, "Claimed", f"{claim:g}x")
     return shown
 
 

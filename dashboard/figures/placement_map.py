@@ -79,7 +79,6 @@ def map_figure(table: pd.DataFrame, role: str) -> go.Figure:
     return figure
 
 
-MOVE_COLUMNS = ("what", "from", "to", "ops")
 MOST_MOVES = 20
 _CHANGES = {
     "moved": ("moved to another kind of device", theme.VERMILION, ""),

@@ -10,7 +10,6 @@ from dashboard.figures import theme
 from experiments.analysis.comparable import Thing
 from experiments.analysis.curve import ScalingCurve
 
-EFFICIENCY_COLUMNS = ("count", "efficiency", "low", "high", "runs")
 RUN_COLUMNS = ("run_id", "count", "throughput")
 _BAND = "rgba(31, 131, 191, 0.16)"
 _PREDICTED_BAND = "rgba(31, 131, 191, 0.08)"

@@ -1,7 +1,6 @@
 """Every configuration against a baseline: bars of steady speedup with their intervals, whole runs beside them."""
 
 import math
-from collections.abc import Iterable
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -57,7 +56,7 @@ def speedup_figure(table: pd.DataFrame, title: str, baseline: str, claim: float 
         table: `experiments.analysis.tables.SPEEDUP_COLUMNS`.
         title: the finding in a sentence, as typed.
         baseline: the baseline's label, as typed.
-        claim: a speedup that someone else claims, drawn as a neutral line.
+        claim: a speedup that somebody claims, drawn as a neutral line.
     """
     rows = drawn(table)
     log_axis = is_wide(rows, claim)
@@ -87,7 +86,7 @@ def speedup_figure(table: pd.DataFrame, title: str, baseline: str, claim: float 
         figure.update_xaxes(range=[0, 1.08 * _largest(rows, claim)])
     _add_line(figure, 1.0, "baseline", "solid", log_axis)
     if claim:
-        _add_line(figure, claim, f"the guide claims {claim:g}x", "dot", log_axis)
+        _add_line(figure, claim, f"claimed: {claim:g}x", "dot", log_axis)
     for index, row in rows.iterrows():
         figure.add_annotation(
             x=1.0,
@@ -184,12 +183,3 @@ def _wrapped(label: str, width: int = 34) -> str:
             lines.append(part)
     shown = lines if len(lines) <= 3 else [*lines[:2], f"{lines[2]} …"]
     return "<br>".join(theme.plain(line if len(line) <= 2 * width else line[: 2 * width] + "…") for line in shown)
-
-
-def claimed(thing: str, workloads: Iterable[str]) -> float | None:
-    """The guide's own claim, where a comparison is the one that it makes: its CNN, CPU against GPU."""
-    return GUIDE_CLAIM if thing == "device" and set(workloads) == {GUIDE_WORKLOAD} else None
-
-
-GUIDE_CLAIM = 10.0
-GUIDE_WORKLOAD = "mnist_cnn"

@@ -26,6 +26,7 @@ RUN_COLUMNS: dict[str, str] = {
     "phase": _TEXT,
     "user": _TEXT,
     "group": _TEXT,
+    "plan": _TEXT,  # the ready-made experiment that made it
     # What was asked for.
     "workload": _TEXT,
     "dataset": _TEXT,
@@ -109,6 +110,7 @@ _TAG_COLUMNS = {
     "notice": Tag.NOTICE,
     "user": Tag.USER,
     "group": Tag.GROUP,
+    "plan": Tag.PLAN,
     "host": Tag.HOST,
     "cpu_model": Tag.CPU_MODEL,
     "gpu_model": Tag.GPU_MODEL,

@@ -139,6 +139,7 @@ def cpu_and_gpu(settings: Settings, repeats: int = 3, group: str = "cpu against 
                 rate * (1 + 0.005 * index),
                 startup=startup,
                 seed=index,
+                **{Tag.PLAN: "cpu_against_gpu"},
             )
             for index in range(repeats)
         ]

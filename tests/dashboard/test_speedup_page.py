@@ -175,3 +175,38 @@ def test_a_pair_finds_what_it_differs_in(home: Settings, open_page: OpenPage) ->
 
     assert "These two runs do not compare" in words(app)
     assert "cannot be compared: precision: float32 / mixed_float16" in words(app)
+
+
+def _batches(home: Settings, repeats: int = 3) -> dict[str, str]:
+    """A sweep on which the GPU begins to win in the middle of 32 and 128. Gives device -> a run of it."""
+    speeds = {"cpu": {8: 1000, 32: 3000, 128: 4000}, "gpu": {8: 500, 32: 1500, 128: 8000}}
+    ids: dict[str, list[str]] = {}
+    for device, rates in speeds.items():
+        for batch, rate in rates.items():
+            spec = RunSpec(device=device, epochs=3, global_batch_size=batch, group="sweep")
+            for index in range(repeats):
+                ids.setdefault(device, []).append(add_timed(home, spec, rate * (1 + 0.005 * index), seed=index))
+    return {device: mine[0] for device, mine in ids.items()}
+
+
+@pytest.mark.parametrize("thing", ["batch size", "device"])
+def test_runs_at_several_batches_show_where_the_gpu_begins_to_win(
+    home: Settings, open_page: OpenPage, thing: str
+) -> None:
+    sweep = _batches(home)
+
+    app = open_page("speedup", baseline=sweep["cpu"], thing=thing)
+
+    _, figure = charts(app)
+    assert figure["layout"]["title"]["text"] == (
+        "The GPU is faster than the CPU from a batch of 64 on: the crossing lies between 32 and 128"
+    )
+    assert [trace["name"] for trace in figure["data"]] == ["CPU", "GPU"]
+    assert "Throughput of the CPU grows 4.0x from batch 8 to 128, the largest measured" in words(app)
+    assert "Batch sizes (CSV)" in [button.proto.label for button in app.get("download_button")]
+
+
+def test_one_batch_has_no_curve_against_the_batch(home: Settings, open_page: OpenPage) -> None:
+    cpu_and_gpu(home, repeats=1)
+
+    assert len(charts(open_page("speedup"))) == 1

@@ -13,8 +13,9 @@ from experiments import queue
 from experiments.analysis import comparable, scaling, validity
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.scaling_laws import Scaling
+from experiments.analysis.tables import Speedups
 from experiments.capacity import Capacity
-from experiments.plan_runs import NotMeasured, Offer, default_group, expand, offer, submission
+from experiments.plan_runs import NotMeasured, Offer, claimed, default_group, expand, offer, submission
 from experiments.plans import COMPARABLE, PlanError, find, load, plans
 from experiments.settings import Settings
 from tests.experiments.analysis.frames import history, steady
@@ -164,6 +165,31 @@ def test_without_a_gpu_precision_is_measured_on_the_cpu() -> None:
         "measures float32, mixed_bfloat16 on the CPU instead "
         "(float32, mixed_float16, mixed_bfloat16: needs 1 GPU, this machine has 0)"
     )
+
+
+@pytest.mark.parametrize(
+    ("plans", "baseline", "thing", "claim"),
+    [
+        (("cpu_against_gpu", "cpu_against_gpu"), "cpu", Thing.DEVICE, 10.0),
+        (("cpu_against_gpu", "cpu_against_gpu"), "gpu", Thing.DEVICE, None),
+        (("cpu_against_gpu", "cpu_against_gpu"), "cpu", Thing.VERSIONS, None),
+        (("cpu_against_gpu", ""), "cpu", Thing.DEVICE, None),
+        (("", ""), "cpu", Thing.DEVICE, None),
+        (("precision", "precision"), "cpu", Thing.DEVICE, None),
+        (("not there any more", "not there any more"), "cpu", Thing.DEVICE, None),
+    ],
+)
+def test_a_claim_stands_beside_the_comparison_that_it_is_about(
+    plans: tuple[str, str], baseline: str, thing: Thing, claim: float | None
+) -> None:
+    runs = frame(
+        {"run_id": "cpu", "device": "cpu", "plan": plans[0]}, {"run_id": "gpu", "device": "gpu", "plan": plans[1]}
+    )
+    other = "gpu" if baseline == "cpu" else "cpu"
+    table = pd.DataFrame({"run_ids": [(other,)]})
+    found = Speedups("", (baseline,), 1.0, thing, BatchRule.FIXED_GLOBAL, table, pd.DataFrame(), "")
+
+    assert claimed(found, runs) == claim
 
 
 def test_the_guides_claim_stands_in_its_plan() -> None:
