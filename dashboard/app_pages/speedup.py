@@ -7,6 +7,7 @@ from dashboard import analyses, data
 from dashboard.components import address, batch_curve, chart, evidence_list, group_filter, note, speedup_table
 from dashboard.components.text import count
 from dashboard.figures import speedup
+from experiments import plan_runs
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.tables import labels_of, pair
 
@@ -87,7 +88,7 @@ def _page() -> None:
         return
     thing, rule = Thing(chosen["thing"]), BatchRule(chosen["rule"])
     answer, evidence = analyses.speedups(runs, baseline, thing, rule, evidence_list.put_back())
-    claim = speedup.claimed(thing, set(evidence.runs["workload"]))
+    claim = plan_runs.claimed(answer, evidence.runs)
     if len(speedup.drawn(answer.table)):
         figure = speedup.speedup_figure(answer.table, answer.title, answer.baseline, claim)
         chart.show(figure, f"speedup-{thing}", "speedup_figure")

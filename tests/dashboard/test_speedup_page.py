@@ -51,7 +51,7 @@ def test_cpu_against_gpu(home: Settings, open_page: OpenPage) -> None:
     assert (row["Configuration"], row["Runs"], row["Called"]) == ("GPU", 3, "faster")
     assert row["Steady speedup"].startswith("8.0")
     assert row["Interval from"] == "spread between runs"
-    assert row["The guide claims"] == "10x"
+    assert row["Claimed"] == "10x"
     assert row["Its start"] == "has paid for its start after 1 epoch"
     assert 1 < float(row["Whole run"][:-1]) < 8
     assert "Against 3 baseline runs at 5,0" in words(app)
