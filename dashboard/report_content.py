@@ -9,14 +9,15 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from dashboard.components import spec_values
+from dashboard.figures import batch
 from dashboard.figures import scaling as scaling_figures
 from dashboard.figures import speedup as speedup_figures
 from experiments import plan_runs, questions, results
-from experiments.analysis import curve, tables
+from experiments.analysis import batch_curve, curve, tables
 from experiments.analysis.comparable import BatchRule, Thing, fields
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.scaling import curves
-from experiments.analysis_text import RULES, fit_lines, left_out_table, points_table, speedups_table
+from experiments.analysis_text import RULES, batch_table, fit_lines, left_out_table, points_table, speedups_table
 from experiments.settings import Settings
 from training.spec import SpecError
 
@@ -84,7 +85,7 @@ def content(settings: Settings, group: str, put_back: frozenset[str] = frozenset
         common=pd.DataFrame({"field": alike, "value": [table[name].iloc[0] for name in alike]}),
         runs=_runs(evidence),
         verdicts=verdicts,
-        speedups=tuple(_speedups(evidence, again)),
+        speedups=(*_speedups(evidence, again), *_batches(evidence, again)),
         scaling=tuple(_curves(evidence, again)),
         doubtful=_doubtful(evidence),
         environments=environments,
@@ -145,6 +146,22 @@ def _speedups(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
             tables=tuple(each for each in (speedups_table(found), left_out_table(found.left_out)) if len(each)),
             lines=tuple(filter(None, [speedup_figures.notice(found.table)])),
             command=" ".join([*command, f"--rule={names[rule]}", *again]),
+        )
+
+
+def _batches(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
+    for members in batch_curve.sets(evidence.runs):
+        found = batch_curve.read(evidence, members)
+        if found.points.empty:
+            continue
+        thing = shlex.quote(str(Thing.BATCH))
+        yield Section(
+            heading=f"Batch size against throughput: {', '.join(found.points['curve'].unique())}",
+            title=found.title,
+            figures=(batch.batch_figure(found),),
+            tables=(batch_table(found),),
+            lines=found.sentences,
+            command=" ".join([COMMAND, "speedup", f"--baseline={found.run_ids[0]}", f"--by={thing}", *again]),
         )
 
 

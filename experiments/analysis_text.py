@@ -54,9 +54,24 @@ def batch_document(found: BatchCurve) -> dict[str, typing.Any]:
     }
 
 
+def batch_table(found: BatchCurve) -> pd.DataFrame:
+    """The measured points of curves against the batch as people read them."""
+    points = found.points
+    return pd.DataFrame(
+        {
+            "device": points["curve"],
+            "batch per replica": points["batch"],
+            "runs": points["runs"],
+            "examples/s": _intervals(points, "throughput", "throughput_low", "throughput_high", _number),
+            "note": points["note"],
+        }
+    )
+
+
 def batch_text(found: BatchCurve) -> str:
-    """What curves against the batch say, for a terminal."""
-    return "".join(f"{safe(line)}\n" for line in (found.title, *found.sentences))
+    """Curves against the batch for a terminal."""
+    said = "".join(f"{safe(line)}\n" for line in (found.title, *found.sentences))
+    return f"{said}\n{frame_text(batch_table(found), _WIDEST)}\n" if len(found.points) else said
 
 
 def speedups_text(found: Speedups) -> str:
