@@ -145,20 +145,25 @@ def placement(settings: Settings, options: argparse.Namespace, answer: typing.Te
         from experiments.analysis_commands import placement_diff
 
         return placement_diff(settings, run_id, options, answer)
+    from experiments.analysis.placement import asked_and_actual, asked_of, summary
+
     record, ops = results.record(settings, run_id), results.placement(settings, run_id)
-    counts, layers = results.placement_counts(ops), results.placed_layers(record["params"], ops)
+    counts, layers = summary(ops), asked_and_actual(ops, asked_of(record))
     asked, seen = (record["tags"].get(tag, "") for tag in (Tag.DEVICES_ASKED, Tag.DEVICES_SEEN))
     if options.json:
-        found = {"run_id": run_id, "devices_asked": asked, "devices_seen": seen, "layers": layers}
+        found = {"run_id": run_id, "devices_asked": asked, "devices_seen": seen, "layers": layers.to_dict("records")}
         found["counts"] = counts.to_dict("records")
         if options.ops:
             found["ops"] = ops.to_dict("records")
         print_json(found, answer)
         return DONE
     answer.write(f"devices asked: {safe(asked)}\ndevices seen:  {safe(seen)}\n")
-    if layers:
-        rows = [(each["layer"], each["asked"], ", ".join(each["actual"]) or "not in the log") for each in layers]
-        answer.write("\n" + table(("LAYER", "ASKED", "ACTUAL"), rows) + "\n")
+    if len(layers):
+        rows = [
+            (each["layer"], each["asked"], each["actual"] or "not in the log", str(each["elsewhere"]), str(each["ops"]))
+            for each in layers.to_dict("records")
+        ]
+        answer.write("\n" + table(("LAYER", "ASKED", "ACTUAL", "ELSEWHERE", "OPS"), rows) + "\n")
     if ops.empty:
         say("no placement is recorded: it is there once a run with log_device_placement=true has ended")
     elif options.ops:

@@ -66,25 +66,12 @@ def show_asked(run: Mapping[str, typing.Any], placed: Placed) -> None:
         placeholder="–",
         alt="What was asked and what TensorFlow reports",
     )
-    asked = dict(record.get("spec") or {}).get("manual_placement") or {}
+    asked = placement.asked_of(record)
     if not asked:
         st.caption("No layer was placed by hand.")
         return
-    table = placement.asked_and_actual(placed.table, {str(layer): str(device) for layer, device in asked.items()})
     st.dataframe(
-        pd.DataFrame(
-            {
-                "Layer": table["layer"],
-                "Asked": table["asked"],
-                "Ran on": table["actual"],
-                "Ops": table["ops"],
-                "Elsewhere": table["elsewhere"],
-                "Kept": [
-                    "✓ kept" if agrees else "✕ not kept" if ops else "– no op seen"
-                    for agrees, ops in zip(table["agrees"], table["ops"], strict=True)
-                ],
-            }
-        ),
+        run_details.layers_as_text(asked, placed.table),
         hide_index=True,
         height="content",
         alt="Layers placed by hand",

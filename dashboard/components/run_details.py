@@ -13,6 +13,7 @@ from dashboard.components.spec_values import command
 from dashboard.components.text import count, duration, number, percent, safe_file_name
 from dashboard.figures import placement as placement_figures
 from dashboard.figures import theme, timing
+from experiments.analysis.placement import asked_and_actual, asked_of
 from training.names import Tag
 from training.spec import RunSpec, SpecError
 
@@ -134,19 +135,38 @@ def show_devices(run: Row, tags: Mapping[str, str]) -> None:
 
 
 def _show_manual(run: Row, placement: pd.DataFrame) -> None:
-    asked = dict(data.record(run["run_id"]).get("spec") or {}).get("manual_placement") or {}
+    asked = asked_of(data.record(run["run_id"]))
     if not asked:
         return
-    table = placement_figures.asked_and_actual(asked, placement)
-    signs = {True: "✓ kept", False: "✕ not kept"}
-    table["kept"] = table["kept"].map(lambda kept: signs.get(kept, "– not seen"))
     st.caption("Manual placement")
     st.dataframe(
-        table,
+        layers_as_text(asked, placement),
         hide_index=True,
         height="content",
         alt="Manual placement, asked and actual",
-        column_config={"layer": "Layer", "asked": "Asked", "actual": "Actual", "kept": "Kept"},
+    )
+
+
+def layers_as_text(asked: Mapping[str, str], placement: pd.DataFrame) -> pd.DataFrame:
+    """Where each layer that was placed by hand ran, as people read it.
+
+    Args:
+        asked: layer -> device.
+        placement: its placement table.
+    """
+    table = asked_and_actual(placement, dict(asked))
+    return pd.DataFrame(
+        {
+            "Layer": table["layer"],
+            "Asked": table["asked"],
+            "Ran on": table["actual"],
+            "Ops": table["ops"],
+            "Elsewhere": table["elsewhere"],
+            "Kept": [
+                "✓ kept" if agrees else "✕ not kept" if ops else "– no op seen"
+                for agrees, ops in zip(table["agrees"], table["ops"], strict=True)
+            ],
+        }
     )
 
 

@@ -1,7 +1,5 @@
 """On which device the ops ran: counts by device and op type, input apart from compute."""
 
-from collections.abc import Mapping
-
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -79,20 +77,3 @@ def ops_figure(table: pd.DataFrame, role: str) -> go.Figure:
         categoryorder="array", categoryarray=[theme.plain(name) for name in reversed(order)], showgrid=False
     )
     return figure
-
-
-def asked_and_actual(asked: Mapping[str, str], placement: pd.DataFrame) -> pd.DataFrame:
-    """What manual placement asked for each layer, and where its compute ops ran.
-
-    Returns:
-        Columns layer, asked (`CPU:0`), actual (`CPU:0`, or several with their counts, or empty when no op of the layer
-        was logged), kept (whether every op stayed on the asked device; None when nothing is known).
-    """
-    rows = []
-    for layer, device in asked.items():
-        wanted = device.removeprefix("/")
-        ops = placement[(placement["layer"] == layer) & (placement["role"] == "compute")]
-        counts = ops.groupby("device")["count"].sum().sort_values(ascending=False, kind="stable")
-        actual = ", ".join(f"{name} ({count:,} ops)" for name, count in counts.items())
-        rows.append((layer, wanted, actual, None if counts.empty else list(counts.index) == [wanted]))
-    return pd.DataFrame(rows, columns=["layer", "asked", "actual", "kept"]).astype({"kept": object})

@@ -5,8 +5,11 @@ once each, everything else is counting.
 """
 
 import functools
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -61,6 +64,21 @@ def per_device(table: pd.DataFrame) -> pd.DataFrame:
     counted = table.groupby(["role", "device"], sort=True, observed=True).size().rename("ops").reset_index()
     counted["share"] = counted["ops"] / counted.groupby("role")["ops"].transform("sum")
     return counted
+
+
+def asked_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """Layer -> device as a run was asked to place them; empty for one that placed none.
+
+    Args:
+        record: `spec` and `params` count; a param may be shortened, and is read where there is no spec only.
+    """
+    spec = record.get("spec")
+    try:
+        params = json.loads(record["params"].get("manual_placement") or "{}")
+    except (ValueError, RecursionError):
+        params = {}
+    found = spec.get("manual_placement") if isinstance(spec, dict) else params
+    return {str(layer): str(device) for layer, device in found.items()} if isinstance(found, dict) else {}
 
 
 def asked_and_actual(table: pd.DataFrame, asked: dict[str, str]) -> pd.DataFrame:

@@ -11,9 +11,7 @@ from experiments.results.records import (
     find,
     histories,
     history,
-    placed_layers,
     placement,
-    placement_counts,
     record,
     spec,
 )
@@ -31,9 +29,7 @@ __all__ = [
     "histories",
     "history",
     "log_lines",
-    "placed_layers",
     "placement",
-    "placement_counts",
     "record",
     "spec",
 ]

@@ -106,47 +106,6 @@ def placement(settings: Settings, run_id: str) -> pd.DataFrame:
     return empty.astype({"count": "int64"})
 
 
-def placement_counts(table: pd.DataFrame) -> pd.DataFrame:
-    """How often each op type was placed on each device.
-
-    Args:
-        table: what `placement` gives.
-
-    Returns:
-        Columns `device`, `role`, `op_type`, `ops` (different op names) and `count` (lines seen), most first in each
-        device and role.
-    """
-    grouped = table.groupby(["device", "role", "op_type"], as_index=False, observed=True)
-    counts = grouped.agg(ops=("name", "nunique"), count=("count", "sum"))
-    return counts.sort_values(
-        ["device", "role", "count", "op_type"], ascending=[True, True, False, True], ignore_index=True
-    )
-
-
-def placed_layers(params: typing.Mapping[str, str], table: pd.DataFrame) -> list[dict[str, typing.Any]]:
-    """For each layer that was placed by hand, where it was asked to be and where its compute ops were.
-
-    Args:
-        params: the run's params, of which `manual_placement` counts.
-        table: what `placement` gives.
-
-    Returns:
-        `layer`, `asked` (`CPU:0`) and `actual`, a list of devices; empty when the log shows no op of the layer.
-    """
-    asked = _json(params.get("manual_placement"))
-    if not isinstance(asked, dict):
-        return []
-    compute = table[table.role == "compute"]
-    return [
-        {
-            "layer": str(layer),
-            "asked": str(device).lstrip("/"),
-            "actual": sorted({str(each) for each in compute.device[compute.layer == layer]}),
-        }
-        for layer, device in asked.items()
-    ]
-
-
 def history(settings: Settings, run_id: str, metrics: typing.Iterable[str] | None = None) -> pd.DataFrame:
     """Every point of a run's metrics, evenly sampled where there are more than `MOST_POINTS` of one.
 

@@ -121,10 +121,12 @@ def test_devices_tab_counts_ops_and_sets_asked_beside_actual(morning: dict[str, 
     ]
     manual = table(app, "Manual placement, asked and actual").iloc[0].to_dict()
     assert manual == {
-        "layer": "dense",
-        "asked": "CPU:0",
-        "actual": "CPU:0 (6 ops), CPU:1 (6 ops)",
-        "kept": "✕ not kept",
+        "Layer": "dense",
+        "Asked": "CPU:0",
+        "Ran on": "CPU:0, CPU:1",
+        "Ops": 2,
+        "Elsewhere": 1,
+        "Kept": "✕ not kept",
     }
 
 

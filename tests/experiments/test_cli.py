@@ -229,12 +229,12 @@ def test_placement_compares_asked_and_actual(cli_run: Run, settings: Settings, t
         "devices_asked": "CPU:0",
         "devices_seen": "CPU:0, GPU:0",
         "layers": [
-            {"layer": "dense", "asked": "CPU:0", "actual": ["CPU:0"]},
-            {"layer": "flatten", "asked": "CPU:0", "actual": []},
+            {"layer": "dense", "asked": "CPU:0", "actual": "CPU:0", "ops": 1, "elsewhere": 0, "agrees": True},
+            {"layer": "flatten", "asked": "CPU:0", "actual": "", "ops": 0, "elsewhere": 0, "agrees": False},
         ],
         "counts": [
-            {"device": "CPU:0", "role": "compute", "op_type": "MatMul", "ops": 1, "count": 2},
-            {"device": "GPU:0", "role": "compute", "op_type": "MatMul", "ops": 1, "count": 5},
+            {"role": "compute", "device": "CPU:0", "op_type": "MatMul", "ops": 1, "count": 2},
+            {"role": "compute", "device": "GPU:0", "op_type": "MatMul", "ops": 1, "count": 5},
         ],
     }
     assert [op["name"] for op in cli_run("placement", run_id, "--ops", "--json").json["ops"]] == [

@@ -16,7 +16,7 @@ def place_layers(mapping: Mapping[str, str]) -> None:
     Call it before the model is built. A layer inside a named one goes with it, unless it is named itself. An
     optimizer's slots follow their variable, because Keras asks the strategy to put them beside it. Gradients do not:
     `tf.device` covers the ops made inside it, and TensorFlow makes those of the backward pass later, on the
-    strategy's own device. `training.placement_check` shows both.
+    strategy's own device.
 
     Args:
         mapping: layer name -> device, such as `{"conv2d": "/CPU:1"}`. Nothing is done when it is empty.

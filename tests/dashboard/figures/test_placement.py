@@ -69,13 +69,3 @@ def test_a_device_looks_the_same_in_both_drawings() -> None:
     colors = {bar.name: bar.marker.color for bar in compute.data}
     assert colors["CPU:0"] == inputs.data[0].marker.color
     assert colors["CPU:0"] != colors["GPU:0"]
-
-
-def test_asked_beside_actual() -> None:
-    found = placement.asked_and_actual({"conv2d": "/CPU:0", "dense": "/GPU:0", "flatten": "/CPU:0"}, MIXED)
-
-    assert list(found.itertuples(index=False, name=None)) == [
-        ("conv2d", "CPU:0", "GPU:0 (50 ops), CPU:0 (10 ops)", False),
-        ("dense", "GPU:0", "GPU:0 (30 ops)", True),
-        ("flatten", "CPU:0", "", None),
-    ]

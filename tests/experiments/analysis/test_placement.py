@@ -8,6 +8,7 @@ import pytest
 
 from experiments.analysis.placement import (
     asked_and_actual,
+    asked_of,
     diff,
     moves,
     normal_name,
@@ -48,6 +49,23 @@ def test_case_d3_asked_and_actual_side_by_side():
     assert list(found.loc["conv2d"]) == ["GPU:1", "GPU:0, CPU:0", 3, 3, False]
     assert list(found.loc["dense"]) == ["CPU:0", "CPU:0", 1, 0, True]
     assert list(found.loc["flatten"]) == ["GPU:0", "", 0, 0, False]
+    assert asked_and_actual(GPU_RUN.iloc[:0], {}).dtypes.equals(found.reset_index().dtypes)
+
+
+@pytest.mark.parametrize(
+    ("param", "asked"),
+    [
+        ('{"dense": "/CPU:1"}', {"dense": "/CPU:1"}),
+        ("{}", {}),
+        ("", {}),
+        ("[1]", {}),
+        ("not JSON", {}),
+        ("[" * 100_000, {}),
+    ],
+)
+def test_what_was_asked_is_read_from_a_runs_param(param, asked):
+    assert asked_of({"spec": None, "params": {"manual_placement": param}}) == asked
+    assert asked_of({"spec": {"manual_placement": {"flatten": "/CPU:0"}}, "params": {}}) == {"flatten": "/CPU:0"}
 
 
 @pytest.mark.parametrize(
