@@ -247,9 +247,7 @@ class RunSpec:
 _TYPES: dict[str, typing.Any] = typing.get_type_hints(RunSpec)
 
 
-def assigned(
-    assignments: typing.Iterable[str], base: Mapping[str, typing.Any] | None = None
-) -> dict[str, typing.Any]:
+def assigned(assignments: typing.Iterable[str], base: Mapping[str, typing.Any] | None = None) -> dict[str, typing.Any]:
     """Reads `field=value` texts as plain JSON values, not yet checked against each other.
 
     A mapping's entry is `field.key=value` (`dataset_options.examples=600`, `manual_placement.conv2d=/CPU:0`), a list is

@@ -303,9 +303,8 @@ def _differs(group: pd.DataFrame, thing: Thing) -> bool:
 def _natural(table: pd.DataFrame, thing: Thing) -> str:
     """The most natural baseline of a set: the plain one or the smallest, and of those alike the most measured."""
     order = pd.DataFrame({"natural": naturalness(table, thing).to_numpy(), "run_id": table.index})
-    keys = [name for name in table if table[name].nunique() > 1]
-    sizes = table.groupby(keys, sort=False)[keys[0]].transform("size") if keys else pd.Series(1, index=table.index)
-    order["repeats"] = sizes.to_numpy()
+    alike: pd.Series = table.groupby(list(table), sort=False).ngroup()
+    order["repeats"] = alike.map(alike.value_counts()).to_numpy()
     order = order.sort_values(["natural", "repeats"], ascending=[True, False], kind="stable")
     return str(order["run_id"].iloc[0])
 

@@ -249,10 +249,8 @@ def verdict(run_id: str, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.D
     if chosen.empty:
         raise KeyError(f"no run {run_id}")
     run = {str(name): value for name, value in chosen.iloc[0].items()}
-    return _verdict(run, history[history["run_id"] == run_id], runs, _steady_by_run(steady))
-
-
-def _verdict(run: dict, mine: pd.DataFrame, runs: pd.DataFrame, states: dict[str, dict]) -> Verdict:
+    mine = history[history["run_id"] == run_id]
+    states = _steady_by_run(steady)
     streams = "tf_data" in str(run["dataset_options"])
     shares = {
         Cause.INPUT: _input_share(mine, float(run["total_replicas"]) > 1, streams),
@@ -285,16 +283,3 @@ def references(runs: pd.DataFrame, run_id: str, most: int = 30) -> list[str]:
         other for thing in things for other in baselines(runs, run_id, thing, BatchRule.FIXED_PER_REPLICA)["run_id"]
     }
     return [other for other in runs["run_id"] if other in found][:most]
-
-
-VERDICT_COLUMNS = {"run_id": "str", "cause": "str", "share": "float64", "of": "str", "sentence": "str"}
-
-
-def verdicts(runs: pd.DataFrame, steady: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
-    """One line a run: VERDICT_COLUMNS, in the order of `runs`."""
-    by_run = dict(tuple(history.groupby("run_id", sort=False)))
-    states, rows = _steady_by_run(steady), []
-    for run in runs.to_dict("records"):
-        found = _verdict(run, by_run.get(run["run_id"], history.iloc[:0]), runs, states)
-        rows.append((run["run_id"], str(found.cause), found.share, found.of, found.sentence()))
-    return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS)).astype(VERDICT_COLUMNS)

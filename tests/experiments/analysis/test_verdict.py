@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from experiments.analysis.timing import steady_states
-from experiments.analysis.verdict import VERDICT_COLUMNS, Cause, verdict, verdicts
+from experiments.analysis.verdict import Cause, verdict
 from tests.experiments.analysis import frames
 from training.names import Metric
 
@@ -108,13 +108,10 @@ def test_computing_only_when_the_rest_was_measured_and_is_small():
     assert Metric.TIME_STEP_ONE_EXAMPLE in unknown.sentence()
 
 
-def test_one_line_a_run_with_fixed_columns():
+def test_an_unknown_run_is_an_error_and_a_silent_one_is_not():
     run, history = _run("a", 2.0, waited=0.5, dataset_options=STREAM)
     runs = frames.runs(run, {"run_id": "silent"})
-    found = verdicts(runs, steady_states(runs, history), history)
-    assert list(found.columns) == list(VERDICT_COLUMNS)
-    assert list(found["cause"]) == ["waiting for input", "not known"]
-    assert verdicts(frames.runs(), steady_states(frames.runs(), history), history).empty
+    assert _verdict("silent", runs, history).cause is Cause.UNKNOWN
     with pytest.raises(KeyError, match="nobody"):
         verdict("nobody", runs, steady_states(runs, history), history)
 

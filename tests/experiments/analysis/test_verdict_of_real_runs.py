@@ -25,7 +25,12 @@ def history_of(run: Outcome) -> pd.DataFrame:
                 series.setdefault(name, []).append((int(event.get("step", 0)), value))
         elif event["type"] == "series":
             series.setdefault(event["name"], []).extend((int(step), value) for step, value, _ in event["points"])
-    return frames.history(*(("run", name, *zip(*points, strict=True)) for name, points in series.items()))
+    return frames.history(
+        *(
+            ("run", name, [step for step, _ in points], [value for _, value in points])
+            for name, points in series.items()
+        )
+    )
 
 
 def verdict_of(**fields: typing.Any) -> Verdict:

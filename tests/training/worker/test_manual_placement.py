@@ -136,7 +136,7 @@ def test_placing_changes_no_number(placed, tmp_path):
 @pytest.mark.slow
 def test_a_named_part_takes_the_layers_inside_it_along(tmp_path):
     answer, table = train(tmp_path, "vae", {"encoder": "/CPU:1"})
-    places = {path: device for path, device in answer["variables"].items() if path.startswith("vae/")}
-    assert {device for path, device in places.items() if "/encoder/" in path} == {"CPU:1"}
-    assert {device for path, device in places.items() if "/decoder/" in path} == {"CPU:0"}
+    variables = {path: device for path, device in answer["variables"].items() if path.startswith("vae/")}
+    assert {device for path, device in variables.items() if "/encoder/" in path} == {"CPU:1"}
+    assert {device for path, device in variables.items() if "/decoder/" in path} == {"CPU:0"}
     assert places(table, "encoder")["forward"] == {"CPU:1"}
