@@ -9,6 +9,7 @@ import pandas as pd
 
 from experiments import admission, capacity, queue, results
 from experiments.analysis import curve
+from experiments.analysis.comparable import Thing
 from experiments.analysis.curve import ScalingCurve
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.missing import not_under_way
@@ -50,7 +51,8 @@ def lacking(
     """
     machines = machines or capacity.of(settings)
     specs = specs or _read_once(settings)
-    table = not_under_way(curve.missing(evidence, found, most_devices(evidence.runs, machines), halve), runs)
+    most = most_devices(evidence.runs, machines, found.axis)
+    table = not_under_way(curve.missing(evidence, found, most, halve), runs)
     table["refusal"] = [row["refusal"] or _refusal(machines, specs, row) for row in table.to_dict("records")]
     return table.astype({"refusal": "str"})
 
@@ -60,18 +62,20 @@ def _read_once(settings: Settings) -> Specs:
     return functools.cache(lambda run_id: results.spec(settings, run_id))
 
 
-def most_devices(runs: pd.DataFrame, machines: capacity.Capacity) -> int:
-    """The most devices that the runs of one curve can be measured on, never fewer than were.
+def most_devices(runs: pd.DataFrame, machines: capacity.Capacity, axis: Thing = Thing.REPLICAS) -> int:
+    """The most replicas, or workers, that the runs of one curve can be measured on, never fewer than were.
 
     Simulated devices share their hardware, so more of them than were measured show nothing new.
     """
-    first, measured = runs.iloc[0], int(runs["total_replicas"].max())
+    of_workers = axis is Thing.WORKERS
+    first, measured = runs.iloc[0], int(runs["workers" if of_workers else "total_replicas"].max())
     if first["simulated"]:
         return measured
     if first["device"] == "gpu":
-        return max(machines.gpus, measured)
-    threads = 1 if pd.isna(first["cpu_threads"]) else int(first["cpu_threads"])
-    return max(machines.cpus // threads, measured)
+        there = machines.gpus // (int(first["replicas"]) if of_workers else 1)
+    else:
+        there = machines.cpus // (1 if pd.isna(first["cpu_threads"]) else int(first["cpu_threads"]))
+    return max(there, measured)
 
 
 def point_spec(template: RunSpec, row: Mapping[Any, Any]) -> RunSpec:

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from experiments import completing, queue, results
+from experiments.analysis.comparable import Thing
 from experiments.capacity import Capacity
 from experiments.settings import Settings
 from tests.experiments.analysis import frames
@@ -226,6 +227,13 @@ def test_what_the_machine_refuses_is_said_and_not_queued(
 def test_the_most_devices_there_are(run: dict, most: int) -> None:
     machines = Capacity(cpus=8, gpus=3, nodes=((8, 3),), source="this machine")
     assert completing.most_devices(frames.runs({"run_id": "a", **run}), machines) == most
+
+
+def test_workers_with_several_gpus_each_are_counted_as_workers() -> None:
+    machines = Capacity(8, 8, ((8, 8),), "ray")
+    run = {"run_id": "a", "device": "gpu", "strategy": "multi_worker_mirrored", "workers": 2, "replicas": 2}
+    assert completing.most_devices(frames.runs(run), machines, Thing.WORKERS) == 4
+    assert completing.most_devices(frames.runs(run), machines) == 8
 
 
 # --- two runs ----------------------------------------------------------------------------------------------------
