@@ -1,9 +1,10 @@
 """`make bench`: measures the figures one after the other and prints a Markdown table.
 
-python -m tests.benchmarks [--rounds N] [--epochs N] [--only throughput|start|workers]
+python -m tests.benchmarks [--rounds N] [--epochs N] [--only throughput|start|workers|equal]
 """
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -13,6 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
+from experiments.analysis.speedup import Called, ratio_of
 from tests.benchmarks.measure import (
     ROOT,
     Figure,
@@ -152,6 +156,39 @@ def workers(rounds: int) -> list[Figure]:
     return figures
 
 
+def equal(count: int) -> list[Figure]:
+    """Equal runs, split into two halves in every way: how often a speedup is seen where there is none."""
+    fields = {
+        "dataset": "synthetic",
+        "dataset_options": {"examples": 6_400, "validation_examples": 64},
+        "epochs": 3,
+        "steps_per_execution": 4,
+    }
+    with tempfile.TemporaryDirectory(prefix="speedup-lab-bench-") as home:
+        spec = Path(home) / "spec.json"
+        spec.write_text(RunSpec.from_dict(fields).to_json())
+        environment = {"SPEEDUP_LAB_HOME": home, "MLFLOW_TRACKING_URI": ""}
+        for number in range(count):
+            module("experiments", "run", "--inline", "--spec", str(spec), "--json", environment=environment)
+            say(f"equal run {number + 1} of {count}")
+        speeds = np.array(list(module("tests.benchmarks.steady_throughput", environment=environment).values()))
+    called = []
+    for chosen in itertools.combinations(range(len(speeds)), len(speeds) // 2):
+        half = np.isin(np.arange(len(speeds)), chosen)
+        called.append(ratio_of(speeds[half], speeds[~half]).called in (Called.FASTER, Called.SLOWER))
+    spread = speeds.std(ddof=1) / speeds.mean()
+    in_order = ratio_of(speeds[::2], speeds[1::2])
+    return [
+        Figure(
+            "(e) equal runs called different, over all ways to split them in halves",
+            (float(np.mean(called)),),
+            0.06,
+            at_most=True,
+            note=f"{len(speeds)} runs, {spread:.1%} apart; every other one against the rest: {in_order.sentence()}",
+        )
+    ]
+
+
 def _instrumented(fields: dict) -> tuple[dict, list[float]]:
     """A run with everything on: its record, and the seconds of each epoch's training."""
     with tempfile.TemporaryDirectory(prefix="speedup-lab-bench-") as home:
@@ -206,7 +243,7 @@ def _points(run_id: str, metric: str, environment: dict[str, str]) -> list[tuple
     return [(at, value) for at, value in json.loads(done.stdout.strip().splitlines()[-1])]
 
 
-PARTS = ("throughput", "start", "workers")
+PARTS = ("throughput", "start", "workers", "equal")
 
 
 def main() -> int:
@@ -222,6 +259,7 @@ def main() -> int:
         "throughput": lambda: throughput(options.rounds, options.epochs),
         "start": lambda: start(options.rounds),
         "workers": lambda: workers(options.rounds),
+        "equal": lambda: equal(10),
     }
     figures = [figure for name in options.only or parts for figure in parts[name]()]
     print(HEADER)

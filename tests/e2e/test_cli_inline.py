@@ -81,7 +81,8 @@ def test_two_first_commands_at_once_on_a_fresh_data_folder(tmp_path: Path) -> No
 
     run_id = records[0]["run_id"]
     placement = answer(home, "placement", run_id[:8])
-    assert placement["layers"] == [{"layer": "dense", "asked": "CPU:0", "actual": ["CPU:0"]}]
+    (layer,) = placement["layers"]
+    assert (layer["layer"], layer["asked"], layer["actual"], layer["agrees"]) == ("dense", "CPU:0", "CPU:0", True)
     counts = {each["op_type"]: each for each in placement["counts"] if each["role"] == "compute"}
     assert counts["MatMul"]["count"] >= 1
     assert counts["Conv2D"]["device"] == "CPU:0"
