@@ -17,11 +17,14 @@ from training.names import Metric, RunStatus
 class Limits:
     """From where on a figure makes a timing doubtful. Shares are medians over the run's samples, in percent.
 
+    `others_cpu`: the product's own services (tracking server, scheduler, page) take up to 14% of a machine with two
+    cores while a run goes on, and a sixteenth of that of one with 32; they are there in every run that is compared.
+
     `gpu_share` is the part of the samples in which something must be seen on a GPU: one sample of a power limit while
     the run starts says nothing of its training. `least_samples` is how many the range of a clock needs.
     """
 
-    others_cpu: float = 10.0
+    others_cpu: float = 15.0
     runnable_per_cpu: float = 1.5
     steal: float = 2.0
     throttled: float = 1.0
