@@ -174,6 +174,8 @@ def in_words(name: str, value: str) -> str:
         return f"{value} {counted[name]}{'' if value == '1' else 's'}"
     if name == "device":
         return value.upper()
+    if (name, value) in _NONE:
+        return _NONE[name, value]
     if name in ("strategy", "precision", "machine", "gpu"):
         return value
     if name in ("jit_compile", "deterministic"):
@@ -181,7 +183,9 @@ def in_words(name: str, value: str) -> str:
     return f"{_WORDS.get(name, name)} {value}"
 
 
+_NONE = {("gpu", "none"): "no GPU", ("manual_placement", "none"): "no layer placed by hand"}
 _WORDS = {
+    "manual_placement": "layers placed by hand",
     "dataset": "data set",
     "global_batch_size": "batch",
     "per_replica_batch_size": "batch per replica",

@@ -188,3 +188,8 @@ def test_the_title_speaks_of_the_fastest_and_not_of_another_that_ran_once():
     history = _history(**{f"cpu{i}": 1_000 + 10 * i for i in range(3)}, **{f"gpu{i}": 990 + 15 * i for i in range(3)})
     runs = frames.runs(*({"run_id": f"gpu{i}", **GPU} for i in range(3)), *({"run_id": f"cpu{i}"} for i in range(3)))
     assert speedups(gather(runs, history), "cpu0", Thing.DEVICE).title == "No configuration is surely faster than CPU"
+
+
+def test_fields_are_said_as_a_reader_would():
+    runs = frames.runs({"run_id": "a"}, {"run_id": "b", "manual_placement": '{"dense": "/CPU:0"}'})
+    assert list(labels_of(runs)) == ["no layer placed by hand", 'layers placed by hand {"dense": "/CPU:0"}']
