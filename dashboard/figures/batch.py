@@ -68,14 +68,7 @@ def _curve(name: str, points: pd.DataFrame, color: str, symbol: str) -> dict:
             "symbol": [symbol if runs > 1 else f"{symbol}-open" for runs in points["runs"]],
             "line": {"width": 2},
         },
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": (high - value).fillna(0.0).tolist(),
-            "arrayminus": (value - low).fillna(0.0).tolist(),
-            "thickness": 1.6,
-            "width": 6,
-        },
+        "error_y": theme.whiskers(value, low, high),
         "customdata": details,
         "hovertemplate": (
             f"<b>{shown}, batch %{{x:,}}</b><br>%{{y:,.0f}} examples/s%{{customdata[0]}}"

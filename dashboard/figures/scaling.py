@@ -127,7 +127,7 @@ def _points(points: pd.DataFrame, device: str) -> dict:
         "mode": "markers",
         "name": "measured, with 95% interval",
         "marker": {"symbol": _symbols(points), "size": 10, "color": theme.VERMILION, "line": {"width": 2}},
-        "error_y": _whiskers(points["throughput"], points["throughput_low"], points["throughput_high"]),
+        "error_y": theme.whiskers(points["throughput"], points["throughput_low"], points["throughput_high"]),
         "customdata": details,
         "hovertemplate": (
             f"<b>%{{x}} {device}s</b><br>%{{y:,.0f}} examples/s%{{customdata[0]}}"
@@ -140,17 +140,6 @@ def _points(points: pd.DataFrame, device: str) -> dict:
 def _symbols(points: pd.DataFrame) -> list[str]:
     """A point that rests on a single run is hollow: its spread is not known."""
     return ["circle" if runs > 1 else "circle-open" for runs in points["runs"]]
-
-
-def _whiskers(value: pd.Series, low: pd.Series, high: pd.Series) -> dict:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": (high - value).fillna(0.0).tolist(),
-        "arrayminus": (value - low).fillna(0.0).tolist(),
-        "thickness": 1.6,
-        "width": 6,
-    }
 
 
 def _style_counts(figure: go.Figure, curve: ScalingCurve) -> None:
@@ -199,7 +188,7 @@ def efficiency_figure(curve: ScalingCurve, chosen: float) -> go.Figure:
             mode="markers",
             name="measured, with 95% interval",
             marker={"symbol": _symbols(points), "size": 10, "color": theme.VERMILION, "line": {"width": 2}},
-            error_y=_whiskers(points["efficiency"], points["efficiency_low"], points["efficiency_high"]),
+            error_y=theme.whiskers(points["efficiency"], points["efficiency_low"], points["efficiency_high"]),
             hovertemplate=f"<b>%{{x}} {_devices(curve)}s</b><br>%{{y:.1%}} of ideal<extra></extra>",
         )
     theme.style(figure, theme.plain(_two_lines(efficiency_title(curve, chosen))), height=430)

@@ -6,6 +6,7 @@ until each has a contrast of at least 3:1 (WCAG 2.1, 1.4.11) with both backgroun
 
 import html
 
+import pandas as pd
 import plotly.graph_objects as go
 
 BLUE = "#1F83BF"
@@ -90,3 +91,15 @@ def style(figure: go.Figure, title: str, height: int) -> go.Figure:
     figure.update_xaxes(gridcolor=GRID, zeroline=False, linecolor=LINE, automargin=True)
     figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin=True)
     return figure
+
+
+def whiskers(value: pd.Series, low: pd.Series, high: pd.Series) -> dict:
+    """Error bars from a value to the ends of its interval; none where an end is not known."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": (high - value).fillna(0.0).tolist(),
+        "arrayminus": (value - low).fillna(0.0).tolist(),
+        "thickness": 1.6,
+        "width": 6,
+    }

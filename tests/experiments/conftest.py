@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import typing
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -64,3 +65,18 @@ def cli_run(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         return Answer(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a script in place of the supervisor of inline runs."""
+    from experiments import foreground
+    from tests.experiments.test_foreground import engine
+
+    def use(script: str) -> None:
+        def with_script(settings: Settings) -> typing.Any:
+            return engine(settings, script)
+
+        monkeypatch.setattr(foreground, "InlineEngine", with_script)
+
+    return use

@@ -15,10 +15,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from experiments import foreground, queue, waiting
-from experiments.engines.inline import InlineEngine
+from experiments import queue, waiting
 from experiments.settings import CHECKOUT, Settings
-from tests.experiments.test_foreground import FINISHES, HANGS, engine
+from tests.experiments.test_foreground import FINISHES, HANGS
 from tests.support.command_line import Run, refused
 from training.names import PLACEMENT_COLUMNS, Artifact, Metric, RunStatus, Tag
 from training.run_folder import RunFolder
@@ -26,19 +25,6 @@ from training.spec import RunSpec
 
 TINY = ("--set", "dataset=synthetic", "--set", "cpu_threads=1", "--set", "epochs=2")
 SPEC = RunSpec(dataset="synthetic", cpu_threads=1, epochs=2)
-
-
-@pytest.fixture
-def supervisor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a script in place of the supervisor of inline runs."""
-
-    def use(script: str) -> None:
-        def with_script(settings: Settings) -> InlineEngine:
-            return engine(settings, script)
-
-        monkeypatch.setattr(foreground, "InlineEngine", with_script)
-
-    return use
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from experiments import foreground, queue, waiting
-from experiments.engines.inline import InlineEngine
+from experiments import queue, waiting
 from experiments.plans import plans
 from experiments.settings import Settings
-from tests.experiments.test_foreground import FINISHES, engine
+from tests.experiments.test_foreground import FINISHES
 from tests.support.command_line import Run, refused
 from training.names import RunStatus, Tag
 from training.run_folder import RunFolder
@@ -28,19 +27,6 @@ NAMES = ["XLA off #1", "XLA off #2", "XLA on #1", "XLA on #2"]
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine of these tests has no GPU, whatever this one has."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-
-
-@pytest.fixture
-def supervisor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a script in place of the supervisor of inline runs."""
-
-    def use(script: str) -> None:
-        def with_script(settings: Settings) -> InlineEngine:
-            return engine(settings, script)
-
-        monkeypatch.setattr(foreground, "InlineEngine", with_script)
-
-    return use
 
 
 def stored(settings: Settings) -> list:

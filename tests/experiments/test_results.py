@@ -1,6 +1,5 @@
-"""MLflow -> tables. Real runs in a real store, also thousands of them and those that others logged."""
+"""MLflow -> the table of runs. Real runs in a real store, also thousands of them and those that others logged."""
 
-import itertools
 import json
 import math
 import sqlite3
@@ -8,56 +7,25 @@ import time
 import typing
 import uuid
 from contextlib import closing
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Metric as Point
-from mlflow.entities import ViewType
 
 from experiments import queue
 from experiments.results import (
-    MOST_POINTS,
     RUN_COLUMNS,
     Results,
     UnknownRun,
     environment,
-    find,
-    follow,
     history,
-    log_lines,
-    placement,
     record,
     spec,
 )
 from experiments.settings import ExperimentDeletedError, Settings
-from training.names import PLACEMENT_COLUMNS, Artifact, Metric, Phase, RunStatus, Tag
-from training.run_folder import RunFolder
+from tests.support.stored_runs import TINY, new_run
+from training.names import Artifact, Metric, Phase, RunStatus, Tag
 from training.spec import RunSpec
-
-TINY = RunSpec(
-    dataset="synthetic",
-    dataset_options={"examples": 640},
-    global_batch_size=64,
-    epochs=4,
-    steps_per_execution=5,
-    name="tiny",
-)
-
-
-def new_run(settings: Settings, run_spec: RunSpec | None = TINY, status: str = RunStatus.RUNNING) -> str:
-    """A run in MLflow as the queue and a supervisor leave it, without either."""
-    client = settings.client()
-    run_id = client.create_run(
-        settings.experiment_id(), run_name=run_spec.display_name if run_spec else None
-    ).info.run_id
-    if run_spec:
-        for name, value in queue.params(run_spec).items():
-            client.log_param(run_id, name, value)
-        client.log_text(run_id, run_spec.to_json(), Artifact.SPEC)
-    client.update_run(run_id, status=status)
-    return str(run_id)
 
 
 def insert_runs(settings: Settings, count: int, newest_ms: int) -> None:
@@ -358,206 +326,6 @@ def test_a_run_dated_in_the_future_hides_no_new_run(settings: Settings) -> None:
     results.runs()
     new = new_run(settings, status=RunStatus.FINISHED)
     assert set(results.runs().run_id) == {future, new}
-
-
-def test_a_long_curve_is_sampled_and_says_so(settings: Settings) -> None:
-    run_id = new_run(settings)
-    client = settings.client()
-    for start in range(0, 10_000, 1_000):
-        points = [Point(Metric.WINDOW, float(step), 1_000_000 + step, step) for step in range(start, start + 1_000)]
-        client.log_batch(run_id, metrics=points)
-    client.log_metric(run_id, Metric.LOSS, 1.0)
-    began = time.process_time()
-    table = history(settings, run_id)
-    assert time.process_time() - began < 3
-    windows = table[table.metric == Metric.WINDOW]
-    assert len(windows) <= MOST_POINTS
-    assert (windows.step.iloc[0], windows.step.iloc[-1]) == (0, 9_999), "first and last are kept"
-    assert Metric.WINDOW in table.attrs["notice"]
-    assert f"{MOST_POINTS:,}" in table.attrs["notice"]
-    assert Metric.LOSS not in table.attrs["notice"]
-
-
-def test_no_points_have_the_same_columns_and_types(settings: Settings) -> None:
-    run_id = new_run(settings)
-    empty = history(settings, run_id)
-    settings.client().log_metric(run_id, Metric.LOSS, 1.0)
-    one = history(settings, run_id)
-    assert (len(empty), len(one)) == (0, 1)
-    assert empty.dtypes.equals(one.dtypes)
-    assert empty.attrs["notice"] == ""
-
-
-def test_a_record_is_what_design_says(settings: Settings) -> None:
-    run_id = new_run(settings)
-    settings.client().set_tag(run_id, Tag.REASON, "waiting for 1 CPU")
-    found = record(settings, run_id)
-    assert list(found) == ["run_id", "name", "status", "reason", "spec", "params", "metrics", "tags"]
-    assert (found["run_id"], found["name"], found["status"]) == (run_id, "tiny", "RUNNING")
-    assert found["reason"] == "waiting for 1 CPU"
-    assert RunSpec.from_dict(found["spec"]) == spec(settings, run_id) == TINY
-    assert found["params"]["dataset_options"] == '{"examples": 640}'
-
-
-@pytest.mark.parametrize("run_id", ["", "x", "0" * 32, "../../etc/passwd", "A" * 32, "0" * 31 + "\n", "%"])
-def test_an_unknown_run_is_named(settings: Settings, run_id: str) -> None:
-    for read in (record, history, placement, log_lines, environment, spec, find):
-        with pytest.raises(UnknownRun, match="is unknown"):
-            read(settings, run_id)
-
-
-def test_a_run_of_another_experiment_is_unknown(settings: Settings) -> None:
-    other = settings.client().create_experiment("other")
-    run_id = settings.client().create_run(other).info.run_id
-    with pytest.raises(UnknownRun):
-        record(settings, run_id)
-
-
-def test_the_beginning_of_an_id_finds_its_run(settings: Settings) -> None:
-    run_id = new_run(settings)
-    assert find(settings, run_id[:6]) == find(settings, run_id.upper()) == find(settings, f" {run_id} ") == run_id
-    with pytest.raises(UnknownRun):
-        find(settings, run_id[:5])
-    with closing(sqlite3.connect(str(settings.database))) as connection, connection:
-        connection.execute(
-            "INSERT INTO runs SELECT ?, name, source_type, source_name, entry_point_name, user_id, status, start_time, "
-            "end_time, source_version, lifecycle_stage, artifact_uri, experiment_id, deleted_time FROM runs",
-            (run_id[:10] + uuid.uuid4().hex[10:],),
-        )
-    with pytest.raises(UnknownRun, match="several"):
-        find(settings, run_id[:10])
-    assert find(settings, run_id) == run_id
-
-
-def placement_table() -> pd.DataFrame:
-    rows = [
-        ("while/dense/MatMul", "MatMul", "CPU:0", "graph", "compute", "dense", 2),
-        ("while/dense_1/MatMul", "MatMul", "CPU:0", "graph", "compute", "dense_1", 1),
-        ("VarHandleOp", "VarHandleOp", "CPU:0", "eager", "compute", "", 9),
-        ("map/Cast", "Cast", "CPU:0", "graph", "input", "", 4),
-    ]
-    return pd.DataFrame(rows, columns=list(PLACEMENT_COLUMNS))
-
-
-def test_placement_is_read_from_the_artifact(settings: Settings, tmp_path: Path) -> None:
-    run_id = new_run(settings)
-    empty = placement(settings, run_id)
-    assert list(empty.columns) == list(PLACEMENT_COLUMNS)
-    file = tmp_path / "placement.parquet"
-    placement_table().to_parquet(file)
-    settings.client().log_artifact(run_id, str(file), Artifact.PLACEMENT_DIR)
-    table = placement(settings, run_id)
-    assert len(table) == 4
-    assert table["count"].dtype == empty["count"].dtype
-
-
-def test_the_environment_is_live_first_and_the_artifact_later(settings: Settings) -> None:
-    run_id = new_run(settings)
-    assert environment(settings, run_id) == {}
-    folder = RunFolder.of(settings.runs_folder, run_id)
-    folder.path.mkdir()
-    folder.environment.write_text('{"from": "folder"}')
-    assert environment(settings, run_id) == {"from": "folder"}
-    settings.client().log_text(run_id, '{"from": "artifact"}', Artifact.ENVIRONMENT)
-    assert environment(settings, run_id) == {"from": "artifact"}
-
-
-PLACED = "I0000 00:00:1.2 98 placer.cc:162] dense/MatMul: (MatMul): /job:localhost/replica:0/task:0/device:CPU:0\n"
-
-
-def live_log(settings: Settings, run_id: str, worker: int = 0) -> Path:
-    """The standard error file of a training process, its folder made."""
-    files = RunFolder.of(settings.runs_folder, run_id).worker(worker)
-    files.path.mkdir(parents=True, exist_ok=True)
-    return files.stderr
-
-
-def test_a_live_log_leaves_out_placement_lines_and_says_what_it_cut(settings: Settings) -> None:
-    run_id = new_run(settings)
-    assert log_lines(settings, run_id) == []
-    live_log(settings, run_id).write_text(PLACED + "a warning\n" + PLACED + "x" * 5_000 + "\nhalf a li")
-    lines = log_lines(settings, run_id)
-    assert lines[0] == "a warning"
-    assert len(lines[1]) < 2_100
-    assert lines[2] == "half a li"
-    assert log_lines(settings, run_id, last=1) == ["... earlier lines are left out", "half a li"]
-    assert log_lines(settings, run_id, worker=1) == []
-    assert log_lines(settings, run_id, worker=-1) == []
-
-
-def test_the_end_of_300_mb_comes_at_once(settings: Settings) -> None:
-    run_id = new_run(settings)
-    with live_log(settings, run_id).open("wb") as file:
-        file.truncate(300 * 2**20)
-        file.seek(0, 2)
-        file.write(b"\nfirst\n" + b"line\n" * 2_000 + b"last\n")
-    began = time.process_time()
-    lines = log_lines(settings, run_id)
-    assert time.process_time() - began < 1
-    assert (len(lines), lines[-1]) == (301, "last")
-    assert "left out" in lines[0]
-
-
-def test_the_log_of_an_ended_run_is_the_artifact(settings: Settings) -> None:
-    run_id = new_run(settings)
-    live_log(settings, run_id).write_text("live\n")
-    settings.client().log_text(run_id, "kept\n", f"{Artifact.LOG_DIR}/worker-0.log")
-    assert log_lines(settings, run_id) == ["live"]
-    settings.client().set_terminated(run_id, RunStatus.FINISHED)
-    assert log_lines(settings, run_id) == ["kept"]
-
-
-def test_links_lead_nowhere(settings: Settings, tmp_path: Path) -> None:
-    """A training process, or someone with access to the folder, must not turn a log into any file."""
-    secret = tmp_path / "secret"
-    secret.write_text('{"secret": 1}\n')
-    run_id = new_run(settings)
-    live_log(settings, run_id).symlink_to(secret)
-    RunFolder.of(settings.runs_folder, run_id).environment.symlink_to(secret)
-    assert log_lines(settings, run_id) == []
-    assert environment(settings, run_id) == {}
-    root = next(settings.artifacts_folder.glob(run_id)) / "artifacts"
-    (root / Artifact.LOG_DIR).mkdir()
-    (root / Artifact.LOG_DIR / "worker-0.log").symlink_to(secret)
-    (root / Artifact.ENVIRONMENT).symlink_to(secret)
-    (root / Artifact.SPEC).unlink()
-    (root / Artifact.SPEC).symlink_to(secret)
-    settings.client().set_terminated(run_id, RunStatus.FINISHED)
-    assert log_lines(settings, run_id) == []
-    assert environment(settings, run_id) == {}
-    assert record(settings, run_id)["spec"] is None
-
-
-def test_following_gives_each_line_once_until_the_run_ends(settings: Settings) -> None:
-    run_id = new_run(settings)
-    file = live_log(settings, run_id)
-    file.write_text("one\ntwo\n")
-    looks = itertools.count(1)
-
-    def meanwhile(_: float) -> None:
-        look = next(looks)
-        with file.open("a") as log:
-            log.write(f"line {look}\n{PLACED}half of ")
-        if look == 2:
-            settings.client().set_terminated(run_id, RunStatus.FINISHED)
-            with file.open("a") as log:
-                log.write("the end\n")
-
-    assert list(follow(settings, run_id, last=1, sleep=meanwhile)) == [
-        "two",
-        "line 1",
-        "half of line 2",
-        "half of the end",
-    ]
-
-
-def test_a_run_deleted_while_it_is_followed_ends_the_following(settings: Settings) -> None:
-    run_id = new_run(settings)
-    live_log(settings, run_id).write_text("one\n")
-    with pytest.raises(UnknownRun):
-        list(follow(settings, run_id, sleep=lambda _: settings.client().delete_run(run_id)))
-    deleted = settings.client().search_runs([settings.experiment_id()], run_view_type=ViewType.DELETED_ONLY)
-    assert [run.info.run_id for run in deleted] == [run_id]
 
 
 def test_params_of_every_kind_have_one_text() -> None:
