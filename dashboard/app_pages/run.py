@@ -36,11 +36,18 @@ def _live_page(run_id: str, was_live: bool) -> None:
             run_live.show_header(run)
         with actions:
             run_live.show_actions(run, tags)
-        run_live.show_state(run)
+        # Each part has its place, filled or not: what comes and goes would push the parts below it to new places, and
+        # Streamlit would show them twice until the redraw is done.
+        with st.container():
+            run_live.show_state(run)
+        with st.container():
+            run_live.show_phase(run)
         run_live.show_progress(run)
-        run_live.show_verdict(run)
+        with st.container():
+            run_live.show_verdict(run)
         history = data.history(run_id)
-        run_live.show_curves(history, is_live)
+        with st.container():
+            run_live.show_curves(history, is_live)
         times, devices, spec, environment, log = st.tabs(TABS, key="run_tab", on_change="rerun", bind="query-params")
         # Only the open tab reads and draws: the others would cost every redraw their share.
         if times.open:

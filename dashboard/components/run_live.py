@@ -87,12 +87,16 @@ def show_verdict(run: Row) -> None:
                 st.text("Not recorded in this run: " + "; ".join(found.unchecked))
 
 
-def show_progress(run: Row) -> None:
-    """Phase, epochs, time left, and the figures that people look for first."""
-    live = status.is_live(run["status"])
-    epochs = int(run["epochs"] or 0)
+def show_phase(run: Row) -> None:
+    """What a running run does, and how far it is. Nothing before and after."""
     if run["status"] == RunStatus.RUNNING:
         st.progress(_share(run["progress"]), text=progress_text(run))
+
+
+def show_progress(run: Row) -> None:
+    """Epochs, time left, and the figures that people look for first."""
+    live = status.is_live(run["status"])
+    epochs = int(run["epochs"] or 0)
     columns = st.columns(5)
     columns[0].metric("Epochs done", f"{int(run['epoch'])} of {epochs}" if epochs else f"{int(run['epoch'])}")
     columns[1].metric("Validation accuracy", percent(_number(run["val_accuracy"]), 2))
