@@ -169,10 +169,9 @@ def _curves(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
     everything = curves(evidence.runs)
     for key in everything["key"].unique():
         found = curve.read(evidence, key)
-        mine = everything[(everything["key"] == key) & everything["run_id"].map(evidence.used)]
         figures: tuple[go.Figure, ...] = ()
         if len(found.points):
-            dots = scaling_figures.run_table(mine[["run_id", "count"]], evidence.steady)
+            dots = scaling_figures.run_table(found.drawn, evidence.steady)
             figures = (
                 scaling_figures.throughput_figure(found, dots),
                 scaling_figures.efficiency_figure(found, curve.EFFICIENCY),

@@ -4,7 +4,7 @@ import argparse
 import subprocess
 import sys
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -138,7 +138,7 @@ def scaling(settings: Settings, options: argparse.Namespace, answer: typing.Text
     document: dict[str, typing.Any] = {"curves": records(listed), "curve": None}
     if key:
         evidence, found = questions.scaling(settings, runs, key, options.efficiency, _put_back(settings, options))
-        each = _devices(evidence.history, found.points, evidence.runs, found.run_ids)
+        each = _devices(evidence.history, found.largest_run)
         document["curve"] = curve_document(found, options.efficiency) | {
             name: records(table) for name, table in each.items()
         }
@@ -169,12 +169,8 @@ def _counts(counts: pd.Series) -> str:
     return ", ".join(map(str, sorted(set(counts))))
 
 
-def _devices(
-    history: pd.DataFrame, points: pd.DataFrame, runs: pd.DataFrame, run_ids: Iterable[str]
-) -> dict[str, pd.DataFrame]:
-    """What each device and each worker did in the newest run on the most devices."""
-    used = runs[runs["run_id"].isin(list(run_ids))]
-    run_id = "" if points.empty else used.loc[used["total_replicas"] == points["count"].max(), "run_id"].iloc[0]
+def _devices(history: pd.DataFrame, run_id: str) -> dict[str, pd.DataFrame]:
+    """What each device and each worker did in a run."""
     return {"devices": devices(history, run_id), "workers": workers(history, run_id)}
 
 

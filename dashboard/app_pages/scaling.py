@@ -41,10 +41,8 @@ def _draw(curve: ScalingCurve, evidence: Evidence, chosen: float) -> None:
         note.callout("info", "finding", curve.title, "Every run of it is listed below with its reason.")
         return
     left, right = st.columns(2)
-    drawn = pd.DataFrame({"run_id": curve.run_ids})
-    counts = drawn.merge(evidence.runs[["run_id", "total_replicas"]].rename(columns={"total_replicas": "count"}))
     with left:
-        figure = scaling.throughput_figure(curve, scaling.run_table(counts, evidence.steady))
+        figure = scaling.throughput_figure(curve, scaling.run_table(curve.drawn, evidence.steady))
         chart.show(figure, f"throughput-{curve.key}", "scaling_throughput")
     with right:
         chart.show(scaling.efficiency_figure(curve, chosen), f"efficiency-{curve.key}", "scaling_efficiency")

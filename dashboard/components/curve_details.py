@@ -144,12 +144,9 @@ def _parameters(curve: ScalingCurve) -> pd.DataFrame:
 
 def show_devices(curve: ScalingCurve, evidence: Evidence) -> None:
     """What each device or worker did in the newest run on the most of them, and which is the slowest."""
-    largest = int(curve.points["count"].max())
-    drawn = evidence.used_runs
-    run = drawn[drawn["run_id"].isin(curve.run_ids) & (drawn["total_replicas"] == largest)].iloc[0]
-    run_id = str(run["run_id"])
+    run_id = curve.largest_run
     with st.container(border=True, gap="xsmall"):
-        st.markdown(f"**Each device of the newest run on {largest}**")
+        st.markdown(f"**Each device of the newest run on {int(curve.points['count'].max())}**")
         tables = device_tables(evidence.history, run_id)
         if not tables:
             st.caption("Neither GPUs nor workers were sampled in that run: nothing is known of each by itself.")
@@ -169,6 +166,7 @@ def device_tables(history: pd.DataFrame, run_id: str) -> list[tuple[str, pd.Data
         shown = pd.DataFrame(
             {
                 "Device": gpus["device"],
+                "Examples/s": gpus["throughput"].map(number),
                 "Busy": gpus["utilisation"].map(lambda value: percent(value / 100, 0)),
                 "Peak memory (MB)": gpus["memory_mb"].map(number),
             }

@@ -77,13 +77,21 @@ def _curve(name: str, points: pd.DataFrame, color: str, symbol: str) -> dict:
     }
 
 
+_STEPS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9))
+"""Ticks within a decade, coarse to fine."""
+
+
 def _ticks(points: pd.DataFrame) -> list[float]:
-    """1, 2 and 5 of each decade that was measured."""
+    """Round numbers in each decade that was measured: the coarsest of _STEPS of which three can be seen."""
     if points.empty:
         return []
     least, most = points["throughput"].min(), points["throughput"].max()
     decades = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
-    return [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
+    for steps in _STEPS:
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        if sum(least <= tick <= most for tick in ticks) >= 3:
+            break
+    return ticks
 
 
 def _add_crossing(figure: go.Figure, crossing: Crossing) -> None:
@@ -94,12 +102,13 @@ def _add_crossing(figure: go.Figure, crossing: Crossing) -> None:
         figure.add_vrect(x0=crossing.low, x1=crossing.high, fillcolor=_UNSURE_BAND, line={"width": 0}, layer="below")
     at = crossing.batch if known else math.sqrt(crossing.low * crossing.high)
     where = f"from about {at:,.0f}" if known else f"from between {crossing.low:,} and {crossing.high:,}"
+    perhaps = "" if crossing.sure else "perhaps "
     # On a logarithmic axis a shape takes the value, and an annotation its logarithm.
     figure.add_annotation(
         x=math.log10(at),
         y=1.0,
         yref="paper",
         yanchor="bottom",
-        text=f"{theme.plain(crossing.faster)} faster {where}",
+        text=f"{theme.plain(crossing.faster)} {perhaps}faster {where}",
         showarrow=False,
     )

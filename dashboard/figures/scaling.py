@@ -155,7 +155,7 @@ def efficiency_title(curve: ScalingCurve, chosen: float) -> str:
     """The number worth using, in a sentence."""
     if curve.worth is None:
         return "No efficiency without a measured point"
-    sentence = curve.worth.sentence(chosen, f"{_devices(curve)}s")
+    sentence = curve.worth.finding(chosen, f"{_devices(curve)}s")
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -191,7 +191,7 @@ def efficiency_figure(curve: ScalingCurve, chosen: float) -> go.Figure:
             error_y=theme.whiskers(points["efficiency"], points["efficiency_low"], points["efficiency_high"]),
             hovertemplate=f"<b>%{{x}} {_devices(curve)}s</b><br>%{{y:.1%}} of ideal<extra></extra>",
         )
-    theme.style(figure, theme.plain(_two_lines(efficiency_title(curve, chosen))), height=430)
+    theme.style(figure, theme.plain(efficiency_title(curve, chosen)), height=430)
     theme.legend_below(figure)
     figure.update_layout(hovermode="closest")
     figure.add_hline(y=1.0, line={"color": theme.GREY, "dash": "dot", "width": 1.5})
@@ -205,8 +205,3 @@ def efficiency_figure(curve: ScalingCurve, chosen: float) -> go.Figure:
     tops = [*points["efficiency"], *points["efficiency_high"].dropna(), 1.0]
     figure.update_yaxes(title="efficiency", tickformat=".0%", range=[0, 1.06 * float(np.max(tops))])
     return figure
-
-
-def _two_lines(sentence: str) -> str:
-    """The finding alone: where it comes from stands below the figure."""
-    return sentence.partition(", by ")[0].partition(", of the ")[0]

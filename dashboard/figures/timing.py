@@ -15,12 +15,13 @@ WINDOW_COLUMNS = ("step", "examples_per_second", "part")
 MOST_WINDOWS = 2_000
 WARM_UP, STEADY, NOT_STEADY = "warm-up", "steady", "not steady"
 
+_FIRST_STEP = "first step (tracing, compiling)"
 _ONCE = (
     (Metric.TIME_QUEUE, "waiting in the queue"),
     (Metric.TIME_STARTUP, "start-up and imports"),
     (Metric.TIME_DATA, "loading data"),
     (Metric.TIME_BUILD, "building the model"),
-    (Metric.TIME_FIRST_STEP, "first step (tracing, compiling)"),
+    (Metric.TIME_FIRST_STEP, _FIRST_STEP),
 )
 
 
@@ -56,8 +57,8 @@ def phase_table(history: pd.DataFrame) -> pd.DataFrame:
     """Seconds by phase in the order they happen, and their share of all that was measured.
 
     Returns:
-        PHASE_COLUMNS; phases that were not measured are left out. The first epoch of training stands apart
-        (warm_up), as does everything before it: neither belongs to a steady state.
+        PHASE_COLUMNS; phases that were not measured are left out, and none overlaps another. The first epoch of
+        training stands apart (warm_up), as does everything before it: neither belongs to a steady state.
     """
     rows: list[tuple[str, float, bool]] = []
     for metric, label in _ONCE:
@@ -68,7 +69,10 @@ def phase_table(history: pd.DataFrame) -> pd.DataFrame:
     if len(epochs):
         first, later = epochs[epochs["warm_up"]], epochs[~epochs["warm_up"]]
         if len(first):
-            rows.append(("training, first epoch (warm-up)", float(first["train"].sum()), True))
+            # The first step is the first epoch's first window, and has its own bar.
+            first_step = sum(seconds for label, seconds, _ in rows if label == _FIRST_STEP)
+            rest = max(float(first["train"].sum()) - first_step, 0.0)
+            rows.append(("training, first epoch (warm-up)", rest, True))
         if len(later):
             rows.append(("training, later epochs", float(later["train"].sum()), False))
         validation = float(epochs["validation"].sum(min_count=1))
@@ -85,7 +89,7 @@ _PHASE_COLORS = {
     "start-up and imports": theme.AMBER,
     "loading data": theme.GREEN,
     "building the model": theme.TEAL,
-    "first step (tracing, compiling)": theme.PURPLE,
+    _FIRST_STEP: theme.PURPLE,
     "training, first epoch (warm-up)": theme.BLUE,
     "training, later epochs": theme.BLUE,
     "validation": theme.VERMILION,

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 from experiments.analysis.comparable import FIELDS, Thing, cells, fields, may_differ
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.intervals import between_runs, t_quantile
-from experiments.analysis.speedup import Called, ratio_of
+from experiments.analysis.speedup import Called, Ratio, ratio_of
 
 THINGS = (Thing.BATCH, Thing.DEVICE)
 """Comparisons beside which this curve tells more."""
@@ -50,6 +50,7 @@ class Crossing:
         slower, faster: the curves by what they are above the crossing.
         low, high: the measured batches between which it lies.
         batch: where it lies by interpolation; NaN where a neighbour's sign is not sure.
+        sure: whether the ratio surely lies on opposite sides of 1 at `low` and `high`.
     """
 
     slower: str
@@ -57,10 +58,16 @@ class Crossing:
     low: int
     high: int
     batch: float
+    sure: bool = True
 
     def sentence(self) -> str:
         """The crossing in one line."""
         between = f"between {self.low:,} and {self.high:,}"
+        if not self.sure:
+            return (
+                f"The {self.faster} may overtake the {self.slower} at a batch {between}: the runs are too few or too "
+                "far apart to be sure"
+            )
         if math.isnan(self.batch):
             return (
                 f"The {self.faster} overtakes the {self.slower} at about a batch {between}: the runs are too few or "
@@ -157,7 +164,7 @@ def read(evidence: Evidence, run_ids: Iterable[str]) -> BatchCurve:
         found = crossings_of(pair)
         crossings += found
         said += [each.sentence() for each in found] or [_without_crossing(first, second, pair)]
-    said += [growth(name, points[points["curve"] == name], len(names) > 1) for name in names]
+    said += [growth(name, groups[name], len(names) > 1) for name in names]
     said += [f"{name} at one run a batch: spread between runs unknown" for name in _alone(points)]
     return BatchCurve(
         title=said[0] if said else "No run at any batch can be used",
@@ -201,10 +208,7 @@ def _point(curve: str, batch: int, group: pd.DataFrame) -> dict:
 
 
 def _ratio(first: str, second: str, batch: int, groups: dict[str, dict[int, pd.DataFrame]]) -> dict:
-    base, candidate = groups[first][batch], groups[second][batch]
-    speeds = [group["throughput"].to_numpy(float) for group in (candidate, base)]
-    errors = [(group["relative_se"].to_numpy(float), group["df"].to_numpy(float)) for group in (candidate, base)]
-    found = ratio_of(speeds[0], speeds[1], errors[0], errors[1])
+    found = _ratio_between(groups[second][batch], groups[first][batch])
     row = {"first": first, "second": second, "batch": batch, "ratio": found.ratio}
     return row | {"low": found.low, "high": found.high, "called": str(found.called)}
 
@@ -234,7 +238,7 @@ def crossings_of(ratios: pd.DataFrame) -> list[Crossing]:
             batch = math.exp(math.log(low[0]) + share * math.log(high[0] / low[0]))
         names = ratios["first"].iloc[0], ratios["second"].iloc[0]
         slower, faster = names if high[1] > 0 else names[::-1]
-        answer.append(Crossing(slower, faster, low[0], high[0], batch))
+        answer.append(Crossing(slower, faster, low[0], high[0], batch, sure=low[2] and high[2]))
     return answer
 
 
@@ -263,36 +267,69 @@ def _without_crossing(first: str, second: str, ratios: pd.DataFrame) -> str:
     return f"The {second} is never faster than the {first} within what was measured (from {smallest:,} to {largest:,})"
 
 
-def growth(curve: str, points: pd.DataFrame, several: bool) -> str:
-    """What a larger batch buys on one device.
+def growth(curve: str, groups: Mapping[int, pd.DataFrame], several: bool) -> str:
+    """What a larger batch buys on one device: only what the runs' spread allows to say.
 
-    Throughput counts as no longer growing from the smallest batch on that is within HARDLY of the best.
+    Throughput counts as hardly growing from the smallest batch on that is surely, by its 95% interval, within HARDLY
+    of the best.
 
     Args:
         curve: its name.
-        points: POINT_COLUMNS of this curve, at least one.
+        groups: batch -> rows of `timing.steady_states` of its runs, ascending.
         several: whether the sentence must say which curve it is about.
     """
     subject = f"Throughput of the {curve}" if several else "Throughput"
-    if points.empty:
+    if not groups:
         return f"{subject} is not known: no run can be used"
-    batches, speeds = points["batch"].to_list(), points["throughput"].to_list()
-    best = max(range(len(speeds)), key=speeds.__getitem__)
-    enough = next(place for place, speed in enumerate(speeds) if speed >= (1 - HARDLY) * speeds[best])
-    if len(speeds) == 1:
+    batches = list(groups)
+    if len(batches) == 1:
         return f"{subject} was measured at one batch only, {batches[0]:,}"
-    lost = 1 - speeds[-1] / speeds[best]
-    falls = f", and is {lost:.0%} lower at {batches[-1]:,}" if lost > HARDLY else ""
-    if enough == 0:
+    best = max(batches, key=lambda batch: float(np.log(groups[batch]["throughput"]).mean()))
+    first, last = batches[0], batches[-1]
+    rise, fall = _of_batches(groups, best, first), _of_batches(groups, last, best)
+    if Called.UNKNOWN in {each.called for batch, each in ((first, rise), (last, fall)) if batch != best}:
+        more = f", {rise.ratio:.1f}x that at {first:,}" if best != first else ""
+        return f"{subject} was highest at batch {best:,}{more}, but with one run each that may be chance"
+    falls = f", and is {1 - fall.ratio:.0%} lower at {last:,}" if _surely_lower(fall) else ""
+    if rise.called is not Called.FASTER or best == first:
         if falls:
-            return f"{subject} is highest at batch {batches[best]:,}{falls}"
-        return f"{subject} hardly grows from batch {batches[0]:,} to {batches[-1]:,}"
-    grows = f"{subject} grows {speeds[best] / speeds[0]:.1f}x from batch {batches[0]:,} to {batches[best]:,}"
+            return f"{subject} is highest at batch {best:,}{falls}"
+        if all(_hardly(groups, best, batch) for batch in (first, last)):
+            return f"{subject} hardly grows from batch {first:,} to {last:,}"
+        return f"{subject} at batch {first:,} to {last:,}: no difference found"
+    grows = f"{subject} grows {rise.ratio:.1f}x ({rise.low:.1f}x to {rise.high:.1f}x) from batch {first:,} to {best:,}"
     if falls:
         return grows + falls
-    if enough == len(speeds) - 1:
+    if (
+        best == last
+        and _of_batches(groups, last, batches[-2]).called is Called.FASTER
+        and not _hardly(groups, last, batches[-2])
+    ):
         return f"{grows}, the largest measured, and had not stopped growing there"
-    return f"{grows}, and hardly from {batches[enough]:,} on"
+    enough = next((batch for batch in batches if _hardly(groups, best, batch)), best)
+    return f"{grows}, and hardly from {enough:,} on" if enough != last else grows
+
+
+def _of_batches(groups: Mapping[int, pd.DataFrame], candidate: int, baseline: int) -> Ratio:
+    """Throughput at one batch over that at another."""
+    return _ratio_between(groups[candidate], groups[baseline])
+
+
+def _ratio_between(candidate: pd.DataFrame, baseline: pd.DataFrame) -> Ratio:
+    """Throughput of some runs over that of others; both are rows of `timing.steady_states`."""
+    sides = candidate, baseline
+    speeds = [side["throughput"].to_numpy(float) for side in sides]
+    errors = [(side["relative_se"].to_numpy(float), side["df"].to_numpy(float)) for side in sides]
+    return ratio_of(speeds[0], speeds[1], errors[0], errors[1])
+
+
+def _surely_lower(fall: Ratio) -> bool:
+    return fall.called is Called.SLOWER and fall.ratio < 1 - HARDLY
+
+
+def _hardly(groups: Mapping[int, pd.DataFrame], best: int, batch: int) -> bool:
+    """Whether the best is surely no more than HARDLY above this batch."""
+    return batch == best or _of_batches(groups, best, batch).high <= 1 / (1 - HARDLY)
 
 
 def _alone(points: pd.DataFrame) -> list[str]:

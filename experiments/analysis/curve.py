@@ -37,7 +37,7 @@ class ScalingCurve:
         scaling: strong or weak.
         axis: replicas or workers.
         batch: the batch size that was held.
-        run_ids: the runs that are drawn.
+        drawn: [run_id, count] of the runs that are drawn, newest first.
         points: frame of `scaling.points`; may be empty.
         fits: the laws that were fitted; `fit` is the one to draw, None when none fits.
         not_fitted: why the others were not, each in words.
@@ -54,7 +54,7 @@ class ScalingCurve:
     scaling: Scaling
     axis: Thing
     batch: int
-    run_ids: tuple[str, ...]
+    drawn: pd.DataFrame
     points: pd.DataFrame
     fits: tuple[Fit, ...]
     fit: Fit | None
@@ -65,6 +65,18 @@ class ScalingCurve:
     sentences: tuple[str, ...]
     left_out: pd.DataFrame
     title: str
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The runs that are drawn."""
+        return tuple(self.drawn["run_id"])
+
+    @property
+    def largest_run(self) -> str:
+        """The newest run on the most devices measured; empty without a point."""
+        if self.points.empty:
+            return ""
+        return str(self.drawn.loc[self.drawn["count"] == self.points["count"].max(), "run_id"].iloc[0])
 
     def parameters(self) -> pd.DataFrame:
         """Every fitted parameter with its 95% interval: FIT_COLUMNS."""
@@ -112,7 +124,7 @@ def read(evidence: Evidence, key: str, efficiency: float = EFFICIENCY) -> Scalin
         scaling=scaling,
         axis=axis,
         batch=int(first["batch"]),
-        run_ids=tuple(drawn["run_id"]),
+        drawn=drawn[["run_id", "count"]].reset_index(drop=True),
         points=measured,
         fits=tuple(found),
         fit=best,

@@ -206,6 +206,7 @@ class WorthUsing:
         low, high: 95% interval; NaN when it comes from measured points only.
         at_limit: whether efficiency was still reached at the last number the data may speak of: then it is "at least".
         note: where the number comes from.
+        doubt: why it is not sure; empty when it is.
     """
 
     count: int
@@ -213,14 +214,23 @@ class WorthUsing:
     high: float
     at_limit: bool
     note: str
+    doubt: str = ""
 
     def sentence(self, efficiency: float, devices: str = "devices") -> str:
-        """The answer in one line."""
+        """The answer in one line, with where it comes from."""
+        return self._said(efficiency, devices, f", {self.note}")
+
+    def finding(self, efficiency: float, devices: str = "devices") -> str:
+        """The answer alone, with its doubt: what a title may say."""
+        return self._said(efficiency, devices, "")
+
+    def _said(self, efficiency: float, devices: str, source: str) -> str:
         least = "at least " if self.at_limit else ""
         known = math.isfinite(self.low) and not self.low == self.high == self.count
         interval = f" ({self.low:.0f} to {self.high:.0f})" if known else ""
         verb = f"{devices.removesuffix('s')}{interval} works" if self.count == 1 else f"{devices}{interval} work"
-        return f"{least}{self.count} {verb} at {efficiency:.0%} efficiency or better, {self.note}"
+        doubt = f"; {self.doubt}" if self.doubt else ""
+        return f"{least}{self.count} {verb} at {efficiency:.0%} efficiency or better{source}{doubt}"
 
 
 def worth_using(measured: pd.DataFrame, fit: Fit | None, efficiency: float) -> WorthUsing:
@@ -247,11 +257,9 @@ def worth_using(measured: pd.DataFrame, fit: Fit | None, efficiency: float) -> W
         reason = fit.refusal(largest + 1) if fit is not None else "no law was fitted"
         last = reached.loc[reached["count"] == count].iloc[0]
         surely = reached.index[0] == last.name or last["efficiency_low"] >= efficiency
-        doubt = (
-            "" if surely else "; not surely, by its interval" if last["efficiency_low"] < efficiency else "; one run"
-        )
-        note = f"of the measured numbers ({reason}){doubt}"
-        return WorthUsing(count, math.nan, math.nan, count == largest, note)
+        doubt = "" if surely else "not surely, by its interval" if last["efficiency_low"] < efficiency else "one run"
+        note = f"of the measured numbers ({reason})"
+        return WorthUsing(count, math.nan, math.nan, count == largest, note, doubt)
     counts = np.arange(1, FURTHEST * largest + 1)
     # Efficiency falls with every further device, so the counts that reach it are the first ones.
     best = int((fit.relative(counts) / counts >= efficiency).sum())
@@ -264,17 +272,19 @@ _DEVICE_METRICS = {"utilisation": Metric.SYSTEM_GPU_UTILIZATION, "memory_mb": Me
 
 
 def devices(history: pd.DataFrame, run_id: str) -> pd.DataFrame:
-    """Utilisation and memory of each GPU of a run.
+    """Utilisation, memory and throughput of each GPU of a run.
 
-    In synchronous training every replica does the same number of steps, so the slowest device is the one that is
-    busy while the others wait for it: the highest utilisation. It is named only when it stands out by 5 points.
+    In synchronous training every replica does the same number of steps, so each GPU has an equal part of the run's
+    throughput, and the slowest is the one that is busy while the others wait for it: the highest utilisation. It is
+    named only when it stands out by 5 points.
 
     Args:
         history: long frame [run_id, metric, step, value, timestamp].
         run_id: the run.
 
     Returns:
-        [device, utilisation (median percent), memory_mb (peak), slowest]; empty when nothing was sampled. Memory is
+        [device, utilisation (median percent), memory_mb (peak), throughput (examples/s, median of the epochs after
+        the first), slowest]; empty when nothing was sampled. Memory is
         what TensorFlow's allocator gave out, where that was recorded; else what was in use on the GPU, which holds
         the allocator's reserve and other processes too.
     """
@@ -294,6 +304,9 @@ def devices(history: pd.DataFrame, run_id: str) -> pd.DataFrame:
         index += 1
     table = pd.DataFrame(rows, columns=["device", "utilisation", "memory_mb"])
     table = table.astype({"device": "str", "utilisation": "float64", "memory_mb": "float64"})
+    epochs = mine[mine["metric"] == Metric.EXAMPLES_PER_SECOND]
+    later = epochs[epochs["step"] > epochs["step"].min()]
+    table["throughput"] = float(later["value"].median()) / max(len(table), 1)
     ordered = table["utilisation"].sort_values(ascending=False).to_numpy()
     stands_out = len(ordered) > 1 and ordered[0] - ordered[1] >= 5
     table["slowest"] = (table["utilisation"] == ordered[0]) if stands_out else False

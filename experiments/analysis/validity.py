@@ -38,6 +38,8 @@ class Limits:
 
 
 LIMITS = Limits()
+THINNED = 1.2
+"""Windows that the steps of a run must have taken over those that are there, from which on some are missing."""
 FLAG_COLUMNS = {"run_id": "str", "flag": "str", "excludes": "bool", "detail": "str"}
 
 _SAMPLED = {
@@ -131,6 +133,13 @@ def _from_timing(state: dict, limits: Limits) -> Found:
         yield "short", False, f"only {seconds:.2g} s of steady training"
 
 
+def _thinned(run: dict, windows: np.ndarray) -> Found:
+    """Whether fewer windows are there than the run must have had: none is longer than its steps per execution."""
+    longest = run["steps_per_execution"]
+    if len(windows) and not pd.isna(longest) and windows.max() > THINNED * len(windows) * float(longest):
+        yield "sampled", False, f"only {len(windows):,} of its windows were read: seconds of warm-up are those of these"
+
+
 def flags(runs: pd.DataFrame, steady: pd.DataFrame, history: pd.DataFrame, limits: Limits = LIMITS) -> pd.DataFrame:
     """Every flag of every run.
 
@@ -149,10 +158,12 @@ def flags(runs: pd.DataFrame, steady: pd.DataFrame, history: pd.DataFrame, limit
     for (run_id, metric), values in system.groupby(["run_id", "metric"], sort=False)["value"]:
         samples.setdefault(str(run_id), {})[str(metric)] = values.to_numpy(float)
     states = {row["run_id"]: row for row in steady.to_dict("records")}
+    windows = history[history["metric"] == Metric.WINDOW].groupby("run_id")["step"].unique()
     rows = []
     for run in runs.to_dict("records"):
         run_id = run["run_id"]
         found = [*_from_columns(run), *_from_samples(samples.get(run_id, {}), limits)]
+        found += _thinned(run, windows.get(run_id, np.array([])))
         state = states.get(run_id)
         if state is not None:
             found += _from_timing(state, limits)

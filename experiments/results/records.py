@@ -11,11 +11,13 @@ from experiments.queue import UnknownRun, get_run
 from experiments.results.artifacts import artifact, read_text
 from experiments.results.columns import number
 from experiments.settings import Settings
-from training.names import PLACEMENT_COLUMNS, Artifact, Tag
+from training.names import PLACEMENT_COLUMNS, Artifact, Metric, Tag
 from training.run_folder import RunFolder
 from training.spec import RunSpec
 
 MOST_POINTS = 2_500  # points a metric that `history` gives; MLflow's own charts draw as many
+MOST_WINDOWS = 50_000  # points of a run's windows: its timing is made of them, so they are sampled only beyond this
+_PAGE = 10_000
 HISTORY_COLUMNS = {"metric": "str", "step": "int64", "value": "float64", "timestamp": "datetime64[ms, UTC]"}
 _AT_ONCE = 4  # requests to the tracking server side by side
 _SHORTEST_PREFIX = 6
@@ -107,7 +109,8 @@ def placement(settings: Settings, run_id: str) -> pd.DataFrame:
 
 
 def history(settings: Settings, run_id: str, metrics: typing.Iterable[str] | None = None) -> pd.DataFrame:
-    """Every point of a run's metrics, evenly sampled where there are more than `MOST_POINTS` of one.
+    """Every point of a run's metrics, evenly sampled where there are more than `MOST_POINTS` of one; of its windows,
+    more than `MOST_WINDOWS`.
 
     Args:
         settings: where runs are recorded.
@@ -127,7 +130,10 @@ def history(settings: Settings, run_id: str, metrics: typing.Iterable[str] | Non
     for name in wanted:
         points = _points(settings, run_id, name)
         if len(points) >= MOST_POINTS:
-            sampled.append(name)
+            whole = _windows(settings, run_id) if name == Metric.WINDOW else None
+            if whole is None:
+                sampled.append(name)
+            points = whole or points
         rows += [(name, step, value, timestamp) for step, value, timestamp in points]
     table = pd.DataFrame(rows, columns=list(HISTORY_COLUMNS))
     table["timestamp"] = pd.to_datetime(table["timestamp"].astype("int64"), unit="ms", utc=True)
@@ -162,6 +168,21 @@ def _points(settings: Settings, run_id: str, name: str) -> list[tuple[int, float
         return _points_from_server(store, run_id, name)
     found = store.get_metric_history_bulk_interval([run_id], name, MOST_POINTS, None, None)
     return [(metric.step, number(metric.value), metric.timestamp) for metric in found]
+
+
+def _windows(settings: Settings, run_id: str) -> list[tuple[int, float, int]] | None:
+    """Every window of a run as `_points` gives them; None when there are more than MOST_WINDOWS."""
+    store = settings.client()._tracking_client.store
+    found: list[tuple[int, float, int]] = []
+    token = None
+    while True:
+        page = store.get_metric_history(run_id, Metric.WINDOW, _PAGE, token)
+        found += [(metric.step, number(metric.value), metric.timestamp) for metric in page]
+        token = page.token
+        if len(found) > MOST_WINDOWS:
+            return None
+        if not token:
+            return found
 
 
 def _points_from_server(store: typing.Any, run_id: str, name: str) -> list[tuple[int, float, int]]:

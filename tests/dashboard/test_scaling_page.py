@@ -211,6 +211,20 @@ def test_the_slowest_worker_is_named(home: Settings, open_page: OpenPage) -> Non
     assert table(app, POINTS)["Workers"].tolist() == [1, 2]
 
 
+def test_workers_with_several_replicas_each_are_counted_as_workers(home: Settings, open_page: OpenPage) -> None:
+    for workers, rate in ((1, 5_000.0), (3, 12_000.0)):
+        strategy = "multi_worker_mirrored" if workers > 1 else "mirrored"
+        spec = RunSpec(device="gpu", strategy=strategy, workers=workers, replicas=2, global_batch_size=96, epochs=3)
+        add_timed(home, spec, rate)
+
+    app = open_page("scaling")
+
+    throughput, _ = charts(app)
+    dots = next(trace for trace in throughput["data"] if trace["name"] == "runs")
+    assert dots["x"] == table(app, POINTS)["Workers"].tolist() == [1, 3]
+    assert "**Each device of the newest run on 3**" in words(app)
+
+
 def test_a_missing_run_is_its_template_with_the_point_changed() -> None:
     template = RunSpec(name="mine", device="gpu", strategy="mirrored", replicas=2, gpus=(5, 6), group="g", seed=4)
     row = {"strategy": "mirrored", "replicas": 4, "workers": 1, "logical_devices": 0, "global_batch_size": 128}

@@ -19,6 +19,7 @@ from experiments.results import (
     log_lines,
     placement,
     record,
+    records,
     spec,
 )
 from experiments.settings import Settings
@@ -28,22 +29,28 @@ from training.run_folder import RunFolder
 from training.spec import RunSpec
 
 
-def test_a_long_curve_is_sampled_and_says_so(settings: Settings) -> None:
+def test_a_long_curve_is_sampled_and_says_so_but_windows_are_not(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = new_run(settings)
     client = settings.client()
     for start in range(0, 10_000, 1_000):
-        points = [Point(Metric.WINDOW, float(step), 1_000_000 + step, step) for step in range(start, start + 1_000)]
-        client.log_batch(run_id, metrics=points)
+        for name in (Metric.WINDOW, Metric.OTHERS_CPU):
+            points = [Point(name, float(step), 1_000_000 + step, step) for step in range(start, start + 1_000)]
+            client.log_batch(run_id, metrics=points)
     client.log_metric(run_id, Metric.LOSS, 1.0)
     began = time.process_time()
     table = history(settings, run_id)
     assert time.process_time() - began < 3
-    windows = table[table.metric == Metric.WINDOW]
-    assert len(windows) <= MOST_POINTS
-    assert (windows.step.iloc[0], windows.step.iloc[-1]) == (0, 9_999), "first and last are kept"
-    assert Metric.WINDOW in table.attrs["notice"]
-    assert f"{MOST_POINTS:,}" in table.attrs["notice"]
-    assert Metric.LOSS not in table.attrs["notice"]
+    sampled = table[table.metric == Metric.OTHERS_CPU]
+    assert len(sampled) <= MOST_POINTS
+    assert (sampled.step.iloc[0], sampled.step.iloc[-1]) == (0, 9_999), "first and last are kept"
+    assert table.attrs["notice"].startswith(f"{Metric.OTHERS_CPU}: {MOST_POINTS:,}")
+    # What timing is made of is there in full.
+    assert table.loc[table.metric == Metric.WINDOW, "step"].tolist() == list(range(10_000))
+    monkeypatch.setattr(records, "MOST_WINDOWS", 9_999)
+    assert len(history(settings, run_id, [Metric.WINDOW])) <= MOST_POINTS
+    assert Metric.WINDOW in history(settings, run_id, [Metric.WINDOW]).attrs["notice"]
 
 
 def test_no_points_have_the_same_columns_and_types(settings: Settings) -> None:

@@ -221,9 +221,12 @@ class Reporter:
 
 
 def cpu_count(spec: RunSpec, launch: Launch) -> int:
-    """CPUs the run may use, all workers together. One that is pinned, or alone on its host, sees only its own."""
+    """CPUs the run may use, all workers together. One that is pinned, or alone on its host, sees only its own.
+
+    Of workers on several hosts what they were given counts: how many more the other hosts have is not known here.
+    """
     seen = hardware.usable_cpus()
-    return seen * spec.workers if seen * spec.workers <= launch.cpus else seen
+    return max(seen, min(seen * spec.workers, launch.cpus))
 
 
 def _load_data(spec: RunSpec) -> "Data":

@@ -49,7 +49,7 @@ def test_a_crossing_that_is_not_sure_is_a_band_over_its_bracket() -> None:
     (band,) = figure.layout.shapes
     assert (band.type, band.x0, band.x1) == ("rect", 32, 128)
     (label,) = figure.layout.annotations
-    assert (label.x, label.text) == (pytest.approx(math.log10(64)), "GPU faster from between 32 and 128")
+    assert (label.x, label.text) == (pytest.approx(math.log10(64)), "GPU perhaps faster from between 32 and 128")
     assert set(figure.data[0].marker.symbol) == {"circle-open"}
     assert list(figure.data[0].error_y.array) == [0.0] * 4
     assert figure.data[0].customdata[0] == [", interval unknown", "1 run"]
@@ -64,3 +64,17 @@ def test_curves_of_one_kind_differ_and_nothing_typed_becomes_markup() -> None:
     assert first.line.color != second.line.color
     assert "<b>B" not in figure.layout.title.text
     assert not figure.layout.shapes
+
+
+@pytest.mark.parametrize(
+    ("speeds", "seen"),
+    [
+        ({8: 1100, 32: 1900}, [1200, 1400, 1600, 1800]),
+        ({8: 900, 32: 3500}, [1000, 1500, 2000, 3000]),
+        ({8: 90, 32: 1100}, [100, 200, 500, 1000]),
+    ],
+)
+def test_at_least_three_round_throughputs_can_be_seen(speeds: dict[int, float], seen: list[float]) -> None:
+    figure = batch.batch_figure(answered(evidence_of(({}, speeds))))
+    least, most = min(speeds.values()), max(speeds.values())
+    assert [tick for tick in figure.layout.yaxis.tickvals if least <= tick <= most] == pytest.approx(seen)

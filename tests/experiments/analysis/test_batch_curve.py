@@ -49,7 +49,7 @@ def test_points_of_one_device_with_intervals_between_runs():
     half = 4.302653 * math.log(1.01) / math.sqrt(3)
     assert found.points["throughput_low"].tolist() == pytest.approx([x * math.exp(-half) for x in CPU_CURVE.values()])
     assert found.points["throughput_high"].tolist() == pytest.approx([x * math.exp(half) for x in CPU_CURVE.values()])
-    assert found.title == "Throughput grows 4.1x from batch 8 to 512, and hardly from 128 on"
+    assert found.title == "Throughput grows 4.1x (4.0x to 4.2x) from batch 8 to 512, and hardly from 128 on"
     assert (found.sentences, found.crossings, len(found.ratios)) == ((), (), 0)
     assert len(found.run_ids) == 12
 
@@ -67,9 +67,9 @@ def test_the_gpu_wins_between_two_measured_batches():
     assert crossing.batch == pytest.approx(64)
     assert found.title == "The GPU is faster than the CPU from a batch of 64 on: the crossing lies between 32 and 128"
     assert found.sentences == (
-        "Throughput of the CPU grows 4.1x from batch 8 to 512, and hardly from 128 on",
-        "Throughput of the GPU grows 60.0x from batch 8 to 2,048, the largest measured, and had not stopped growing "
-        "there",
+        "Throughput of the CPU grows 4.1x (4.0x to 4.2x) from batch 8 to 512, and hardly from 128 on",
+        "Throughput of the GPU grows 60.0x (58.7x to 61.4x) from batch 8 to 2,048, the largest measured, and had not "
+        "stopped growing there",
     )
 
 
@@ -80,7 +80,7 @@ def test_a_batch_that_is_not_sure_widens_the_bracket_and_nothing_is_interpolated
 
     assert found.ratios["called"].tolist() == ["slower", "no difference found", "faster"]
     (crossing,) = found.crossings
-    assert (crossing.low, crossing.high, math.isnan(crossing.batch)) == (8, 128, True)
+    assert (crossing.low, crossing.high, math.isnan(crossing.batch), crossing.sure) == (8, 128, True, True)
     assert found.title == (
         "The GPU overtakes the CPU at about a batch between 8 and 128: the runs are too few or too far apart to say "
         "where"
@@ -91,7 +91,14 @@ def test_one_run_each_is_never_sure():
     found = answered(evidence_of(({}, {8: 1000, 32: 3000}), (GPU, {8: 500, 32: 6000}), repeats=1))
 
     (crossing,) = found.crossings
-    assert (crossing.low, crossing.high, math.isnan(crossing.batch)) == (8, 32, True)
+    assert (crossing.low, crossing.high, math.isnan(crossing.batch), crossing.sure) == (8, 32, True, False)
+    assert found.title == (
+        "The GPU may overtake the CPU at a batch between 8 and 32: the runs are too few or too far apart to be sure"
+    )
+    assert found.sentences[:2] == (
+        "Throughput of the CPU was highest at batch 32, 3.0x that at 8, but with one run each that may be chance",
+        "Throughput of the GPU was highest at batch 32, 12.0x that at 8, but with one run each that may be chance",
+    )
     assert found.points["note"].tolist() == ["one run: spread between runs unknown"] * 4
     assert found.points["throughput_low"].isna().all()
     assert found.sentences[-2:] == (
@@ -132,17 +139,27 @@ def test_curves_may_cross_twice_and_either_way():
 @pytest.mark.parametrize(
     ("speeds", "title"),
     [
-        ({8: 100, 32: 200, 128: 300}, "Throughput grows 3.0x from batch 8 to 128, the largest measured, and had not"),
-        ({8: 100, 32: 300, 128: 200}, "Throughput grows 3.0x from batch 8 to 32, and is 33% lower at 128"),
+        ({8: 100, 32: 200, 128: 300}, "Throughput grows 3.0x (2.9x to 3.1x) from batch 8 to 128, the largest measured"),
+        ({8: 100, 32: 300, 128: 200}, "Throughput grows 3.0x (2.9x to 3.1x) from batch 8 to 32, and is 33% lower"),
         ({8: 100, 32: 101, 128: 99}, "Throughput hardly grows from batch 8 to 128"),
         ({8: 100, 32: 80}, "Throughput is highest at batch 8, and is 20% lower at 32"),
-        # Within 5% of the best, and just not.
-        ({8: 100, 32: 951, 128: 1000}, "Throughput grows 10.0x from batch 8 to 128, and hardly from 32 on"),
-        ({8: 100, 32: 949, 128: 1000}, "Throughput grows 10.0x from batch 8 to 128, the largest measured"),
+        # Its interval ends within 5% of the best, and just not.
+        (
+            {8: 100, 32: 980, 128: 1000},
+            "Throughput grows 10.0x (9.8x to 10.2x) from batch 8 to 128, and hardly from 32",
+        ),
+        ({8: 100, 32: 950, 128: 1000}, "Throughput grows 10.0x (9.8x to 10.2x) from batch 8 to 128, the largest"),
     ],
 )
 def test_what_a_larger_batch_buys(speeds: dict[int, float], title: str):
     assert answered(evidence_of(({}, speeds))).title.startswith(title)
+
+
+def test_runs_too_far_apart_say_nothing_of_growth():
+    found = answered(evidence_of(({}, {8: 1000, 32: 1100, 128: 1050}), apart=0.2))
+    assert found.title == "Throughput at batch 8 to 128: no difference found"
+    wide = answered(evidence_of(({}, {8: 1000, 32: 4000, 128: 4010}), apart=0.05))
+    assert wide.title == "Throughput grows 4.0x (3.6x to 4.5x) from batch 8 to 128"
 
 
 def test_like_with_like_and_no_set_without_two_batches_on_a_device():

@@ -128,11 +128,14 @@ def test_the_device_that_others_wait_for_is_named():
             ("a", name.format(index=index), range(3), values) for name, values in zip(names, (use, memory), strict=True)
         ]
 
-    history = frames.history(*series(0, [70, 71, 72], [10, 30, 20]), *series(1, [97, 98, 99], [10, 10, 10]))
+    epochs = ("a", Metric.EXAMPLES_PER_SECOND, range(3), [100, 800, 802])
+    history = frames.history(*series(0, [70, 71, 72], [10, 30, 20]), *series(1, [97, 98, 99], [10, 10, 10]), epochs)
     found = devices(history, "a")
     assert list(found["device"]) == ["GPU:0", "GPU:1"]
     assert list(found["memory_mb"]) == [30, 10]
     assert list(found["slowest"]) == [False, True]
+    # Equal parts of the epochs after the first: synchronous training allows no other.
+    assert list(found["throughput"]) == [400.5, 400.5]
     assert devices(history, "b").empty
 
 
@@ -162,4 +165,6 @@ def test_what_is_worth_using_is_not_sure_where_its_interval_is_not():
     curve = pd.DataFrame({"run_id": list(speeds), "count": [1, 1, 2, 2]})
     found = worth_using(points(curve, frames.steady(**speeds)), None, 0.8)
     assert found.count == 2
-    assert found.note.endswith("; not surely, by its interval")
+    assert found.doubt == "not surely, by its interval"
+    assert found.sentence(0.8).endswith("; not surely, by its interval")
+    assert found.finding(0.8).endswith("efficiency or better; not surely, by its interval")

@@ -45,6 +45,15 @@ def test_more_threads_than_cpus():
     assert _flags(run).empty  # not recorded: not raised
 
 
+def test_windows_that_were_thinned_on_the_way():
+    steps = range(32, 3201, 32)
+    whole = frames.history(("a", Metric.WINDOW, steps, [500.0] * len(steps)))
+    assert "sampled" not in _flags({}, whole).index
+    found = _flags({}, whole.iloc[::2])
+    assert not found.loc["sampled", "excludes"]
+    assert "only 50 of its windows" in found.loc["sampled", "detail"]
+
+
 def test_the_profiler_and_a_notice():
     assert _flags({"profiler": True}).loc["profiler", "excludes"]
     assert _flags({"profiler": False}).empty

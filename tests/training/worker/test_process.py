@@ -167,8 +167,8 @@ def test_a_nan_loss_is_reported_as_nan():
 
 @pytest.mark.parametrize(
     ("seen", "workers", "given", "together"),
-    [(2, 1, 2, 2), (8, 1, 2, 8), (1, 2, 2, 2), (2, 2, 4, 4), (2, 2, 2, 2)],
-    ids=["all", "a share of the host", "two pinned", "a host each", "two on one host"],
+    [(2, 1, 2, 2), (8, 1, 2, 8), (1, 2, 2, 2), (2, 2, 4, 4), (2, 2, 2, 2), (16, 4, 32, 32)],
+    ids=["all", "a share of the host", "two pinned", "a host each", "two on one host", "a share of four hosts"],
 )
 def test_cpus_of_all_workers(monkeypatch, seen, workers, given, together):
     monkeypatch.setattr(hardware, "usable_cpus", lambda: seen)
