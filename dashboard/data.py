@@ -22,7 +22,7 @@ from experiments.settings import Settings, SettingsError
 from experiments.store_errors import store_errors
 from training import catalog
 from training.datasets import availability
-from training.names import Metric
+from training.names import Metric, Tag
 from training.spec import RunSpec, SpecError
 from training.spec_rules import Problem
 
@@ -223,14 +223,20 @@ def _experiment_id() -> str:
 
 
 @from_the_store
-def submit(spec: RunSpec, token: str) -> tuple[str, list[Problem]]:
+def submit(spec: RunSpec, token: str, restarted_from: str = "") -> tuple[str, list[Problem]]:
     """Queues a run; the same token never makes two.
+
+    Args:
+        spec: what to run.
+        token: of the form that submits.
+        restarted_from: id of the run whose spec was taken; empty when none was.
 
     Returns:
         The run id and nothing, or an empty text and what refuses the run.
     """
     try:
-        run_id = queue.submit(_settings(), spec, submission=token)
+        tags = {Tag.RESTARTED_FROM: restarted_from} if restarted_from else {}
+        run_id = queue.submit(_settings(), spec, submission=token, tags=tags)
     except SpecError as error:
         return "", error.problems
     return run_id, []

@@ -87,7 +87,7 @@ class Tag:
     SUBMISSION = "submission"  # one form or command submission: the same token never starts two runs
     SIMULATED = "simulated"  # "true" when the devices are logical devices
     PHASE = "phase"  # what a live run is doing: see Phase
-    RESTARTED_FROM = "restarted_from"
+    RESTARTED_FROM = "restarted_from"  # id of the run whose spec this one was started from
 
     # Who.
     USER = "mlflow.user"

@@ -10,6 +10,8 @@ from dashboard.components import note, plan_picker, spec_form, spec_values, star
 from training.spec import RunSpec, SpecError
 from training.spec_rules import Problem, Severity
 
+_FROM = "launch_from"
+"""Id of the run whose spec the form began with."""
 ONE, READY_MADE = "One run", "Ready-made experiment"
 
 
@@ -25,6 +27,7 @@ def _fill_from_run() -> None:
         note.callout("warning", "launch_spec", "That run's spec cannot be used again", str(error))
         return
     spec_form.fill({**spec.to_dict(), "name": spec.name})
+    st.session_state[_FROM] = run_id
     st.toast("The form holds that run's spec.", icon=":material/content_copy:")
 
 
@@ -73,7 +76,7 @@ def _one_run() -> None:
                     note.problem(problem, form.labels.get(problem.field, problem.field))
             else:
                 summary.show(spec, found, machines)
-        late = starter.show(spec, len(refusals))
+        late = starter.show(spec, len(refusals), st.session_state.get(_FROM, ""))
         summary.show_command(spec)
     with right:
         # Refusals stand in the summary already; a warning about no field of the form would be lost.

@@ -58,7 +58,7 @@ def _live_page(run_id: str, was_live: bool) -> None:
                 run_details.show_devices(run, tags)
         if spec.open:
             with spec:
-                run_details.show_spec(run)
+                run_details.show_spec(run, tags)
         if environment.open:
             with environment:
                 run_details.show_environment(run)

@@ -197,8 +197,15 @@ def _thousands(text: str) -> str:
     return f"{int(text):,}" if text.isascii() and text.isdecimal() else text
 
 
-def show_spec(run: Row) -> None:
-    """Every field of the spec, the command that starts it again, and the JSON to keep."""
+def show_spec(run: Row, tags: Mapping[str, str]) -> None:
+    """Every field of the spec, the run it was taken from, the command that starts it again, and the JSON to keep."""
+    if origin := tags.get(Tag.RESTARTED_FROM):
+        st.page_link(
+            "app_pages/run.py",
+            label=f"Started from the spec of run {origin[:8]}",
+            icon=":material/history:",
+            query_params={"run": origin},
+        )
     try:
         spec = data.spec(run["run_id"])
     except (data.UnknownRun, SpecError) as error:

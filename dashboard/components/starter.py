@@ -17,12 +17,13 @@ _TOKEN = "launch_token"
 _STARTED = "launch_started"
 
 
-def show(spec: RunSpec | None, refusals: int) -> list[Problem]:
+def show(spec: RunSpec | None, refusals: int, restarted_from: str) -> list[Problem]:
     """Draws the button, or what was started.
 
     Args:
         spec: what to start; None while the form cannot be read.
         refusals: how many problems refuse it.
+        restarted_from: id of the run whose spec the form began with; empty when with none.
 
     Returns:
         What refused the start at the last moment, to be shown beside the fields.
@@ -39,7 +40,7 @@ def show(spec: RunSpec | None, refusals: int) -> list[Problem]:
     key = f"launch_start_{token}"
     if not st.button("Start", key=key, type="primary", icon=":material/play_arrow:", width="stretch"):
         return []
-    run_id, problems = data.submit(spec, token)
+    run_id, problems = data.submit(spec, token, restarted_from)
     if problems:
         return problems
     st.session_state[_STARTED] = {"run_id": run_id, "spec": spec.to_json()}

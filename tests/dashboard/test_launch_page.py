@@ -13,7 +13,7 @@ from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import table, words
 from tests.dashboard.seed import NASTY_NAMES, add_run
-from training.names import RunStatus
+from training.names import RunStatus, Tag
 from training.spec import RunSpec, spec_fields
 
 
@@ -209,6 +209,13 @@ def test_a_spec_can_be_used_again(home: Settings, open_page: OpenPage) -> None:
     assert "spec" not in app.query_params
     app.number_input(key="launch_epochs").set_value(9).run()
     assert "epochs=9" in app.code[0].value
+
+    # The new run knows the old one, which stays as it was.
+    start(app)
+    new = next(run for run in runs(home) if run["run_id"] != run_id)
+    assert home.client().get_run(new["run_id"]).data.tags[Tag.RESTARTED_FROM] == run_id
+    labels = [link.proto.label for link in open_page("run", run=new["run_id"], run_tab="Spec").page_link]
+    assert f"Started from the spec of run {run_id[:8]}" in labels
 
 
 @pytest.mark.parametrize("run_id", ["f" * 32, "../../x", "<b>x</b>"])
