@@ -13,7 +13,7 @@ import streamlit as st
 from dashboard import data
 from experiments import completing, questions, results
 from experiments.analysis import curve as curves_read
-from experiments.analysis import placement, scaling, tables
+from experiments.analysis import placement, placement_surprises, scaling, tables
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.evidence import Evidence, gather
 from experiments.questions import Histories, Judgement
@@ -124,7 +124,8 @@ class Placed:
 @st.cache_resource(max_entries=6, show_spinner="Reading the placement …")
 def _placed(run_id: str, device: str) -> Placed:
     table = results.placement(data.settings(), run_id)
-    return Placed(table, placement.summary(table), placement.surprises(table, device))
+    asked = placement.asked_of(data.record(run_id))
+    return Placed(table, placement.summary(table), placement_surprises.surprises(table, device, asked))
 
 
 @data.from_the_store
@@ -138,16 +139,15 @@ def placed(run_id: str, device: str) -> Placed:
 
 
 @st.cache_resource(max_entries=4, show_spinner="Comparing op by op …")
-def _moved(first: str, second: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    where = data.settings()
-    differences = placement.diff(results.placement(where, first), results.placement(where, second))
+def moved(first: str, second: str, _tables: tuple[Placed, Placed]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What moved between two ended runs: op by op, and in short.
+
+    Args:
+        first, second: their ids.
+        _tables: what `placed` gave for them, so that no artifact is read twice.
+    """
+    differences = placement.diff(*(each.table for each in _tables))
     return differences, placement.moves(differences)
-
-
-@data.from_the_store
-def moved(first: str, second: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What moved between two ended runs: op by op, and in short."""
-    return _moved(first, second)
 
 
 # --- verdict -----------------------------------------------------------------------------------------------------

@@ -138,21 +138,26 @@ def cancel(settings: Settings, options: argparse.Namespace, answer: typing.TextI
     return DONE
 
 
+MOST_SURPRISES = 50
+
+
 def placement(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
-    """Where a run's ops ran, and where they were asked to."""
+    """Where a run's ops ran, where they were asked to, and which are on the CPU as a surprise."""
     run_id = results.find(settings, options.run)
     if options.against:
         from experiments.analysis_commands import placement_diff
 
         return placement_diff(settings, run_id, options, answer)
     from experiments.analysis.placement import asked_and_actual, asked_of, summary
+    from experiments.analysis.placement_surprises import surprises
 
     record, ops = results.record(settings, run_id), results.placement(settings, run_id)
-    counts, layers = summary(ops), asked_and_actual(ops, asked_of(record))
+    by_hand, device = asked_of(record), record["params"].get("device", "")
+    counts, layers, surprising = summary(ops), asked_and_actual(ops, by_hand), surprises(ops, device, by_hand)
     asked, seen = (record["tags"].get(tag, "") for tag in (Tag.DEVICES_ASKED, Tag.DEVICES_SEEN))
     if options.json:
         found = {"run_id": run_id, "devices_asked": asked, "devices_seen": seen, "layers": layers.to_dict("records")}
-        found["counts"] = counts.to_dict("records")
+        found |= {"counts": counts.to_dict("records"), "surprises": surprising.to_dict("records")}
         if options.ops:
             found["ops"] = ops.to_dict("records")
         print_json(found, answer)
@@ -171,6 +176,13 @@ def placement(settings: Settings, options: argparse.Namespace, answer: typing.Te
         answer.write("\n" + frame_text(ops[columns]) + "\n")
     else:
         answer.write("\n" + frame_text(counts) + "\n")
+    if len(ops) and device == "gpu":
+        answer.write(f"\nsurprises, on the CPU in a GPU run: {len(surprising):,}\n")
+    if len(surprising):
+        columns = ["why", "layer", "op_type", "device", "on_gpu", "of", "name"]
+        answer.write("\n" + frame_text(surprising[columns].head(MOST_SURPRISES)) + "\n")
+    if len(surprising) > MOST_SURPRISES:
+        say(f"the first {MOST_SURPRISES} surprises of {len(surprising):,} are shown; --json holds all")
     return DONE
 
 

@@ -17,6 +17,11 @@ from training.names import PLACEMENT_COLUMNS
 MOST_ROWS = 500
 """Rows that are sent to a browser; the download holds all."""
 ROLES = ("compute", "input")
+_LIKE = "Compute ops of the same layer; for an op without a layer, of the same type."
+_LEFT_OUT = (
+    "Not judged: what TensorFlow keeps on the host, such as shapes and control flow, eager ops, and, where a layer was "
+    "placed on the CPU by hand, ops without a layer."
+)
 _SEARCHED = ("name", "op_type", "layer", "device")
 
 
@@ -79,7 +84,7 @@ def show_asked(run: Mapping[str, typing.Any], placed: Placed) -> None:
 
 
 def show_surprises(run: Mapping[str, typing.Any], placed: Placed) -> None:
-    """Ops on the CPU whose neighbours run on the GPU."""
+    """Ops on the CPU, unasked, whose like run on a GPU."""
     found = placed.surprises
     if run["device"] != "gpu":
         st.subheader("Surprises", anchor=False)
@@ -87,11 +92,12 @@ def show_surprises(run: Mapping[str, typing.Any], placed: Placed) -> None:
         return
     if found.empty:
         st.subheader("No surprise", anchor=False)
-        st.caption("Every compute op of a layer is where the layer's other ops are.")
+        st.caption(
+            f"No compute op is on the CPU, unasked, while its layer, other layers or its like are on a GPU. {_LEFT_OUT}"
+        )
         return
-    st.subheader(
-        f"{count(len(found), 'surprise')}: on the CPU, while the rest of the layer is on the GPU", anchor=False
-    )
+    st.subheader(f"{count(len(found), 'surprise')}: on the CPU, unasked, in a run on a GPU", anchor=False)
+    st.caption(_LEFT_OUT)
     if len(found) > MOST_ROWS:
         st.caption(f"The first {MOST_ROWS:,} of {len(found):,}; the download holds all.")
     st.dataframe(
@@ -104,8 +110,9 @@ def show_surprises(run: Mapping[str, typing.Any], placed: Placed) -> None:
             "op_type": "Type",
             "layer": "Layer",
             "device": "Device",
-            "on_gpu": st.column_config.NumberColumn("Of the layer on a GPU", format="localized"),
-            "of": st.column_config.NumberColumn("Ops of the layer", format="localized"),
+            "why": "What is on the CPU",
+            "on_gpu": st.column_config.NumberColumn("On a GPU", help=_LIKE, format="localized"),
+            "of": st.column_config.NumberColumn("Of", help=_LIKE, format="localized"),
         },
     )
     chart.download(lambda: found, f"surprises-{run['run_id'][:8]}", "placement_surprises_csv", "Surprises (CSV)")

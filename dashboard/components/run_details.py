@@ -13,7 +13,7 @@ from dashboard.components.spec_values import command
 from dashboard.components.text import count, duration, number, percent, safe_file_name
 from dashboard.figures import placement as placement_figures
 from dashboard.figures import theme, timing
-from experiments.analysis.placement import asked_and_actual, asked_of
+from experiments.analysis.placement import asked_and_actual, asked_of, per_device, summary
 from training.names import Tag
 from training.spec import RunSpec, SpecError
 
@@ -104,12 +104,11 @@ def show_devices(run: Row, tags: Mapping[str, str]) -> None:
             icon=":material/account_tree:",
             query_params={"run": run["run_id"]},
         )
-    devices = placement_figures.device_table(placement)
     columns = st.columns([1, 2])
     with columns[0]:
         st.caption("Ops on each device")
         st.dataframe(
-            devices,
+            placement_figures.device_table(per_device(placement)),
             hide_index=True,
             height="content",
             alt="Ops on each device",
@@ -122,8 +121,9 @@ def show_devices(run: Row, tags: Mapping[str, str]) -> None:
         )
         _show_manual(run, placement)
     with columns[1]:
+        counts = summary(placement)
         for role in ("compute", "input"):
-            table = placement_figures.ops_table(placement, role)
+            table = placement_figures.ops_table(counts, role)
             if len(table):
                 figure = placement_figures.ops_figure(table, role)
                 st.plotly_chart(figure, key=f"run_ops_{role}", config=theme.CONFIG, alt=figure.layout.title.text)

@@ -1,4 +1,4 @@
-"""Where ops ran: counts by device and type, asked against actual, surprises, and what moved between two runs.
+"""Where ops ran: counts by device and type, asked against actual, and what moved between two runs.
 
 Input is the placement table, one row a distinct op: PLACEMENT_COLUMNS. Made for 200,000 rows: strings are looked at
 once each, everything else is counting.
@@ -26,7 +26,8 @@ _AROUND = re.compile(
 _TRACED = re.compile(r"(__(?:inference|forward|backward)_\w*?)(?:_\d+)+$")
 
 
-def _check(table: pd.DataFrame) -> None:
+def check(table: pd.DataFrame) -> None:
+    """Refuses a frame that is no placement table, with a ValueError."""
     missing = [name for name in PLACEMENT_COLUMNS if name not in table]
     if missing:
         raise ValueError(f"no placement table: column {missing[0]} is missing")
@@ -52,7 +53,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     Raises:
         ValueError: a frame that is no placement table.
     """
-    _check(table)
+    check(table)
     grouped = table.groupby(["role", "device", "op_type"], sort=False, observed=True)
     counted = grouped.agg(ops=("name", "size"), count=("count", "sum")).reset_index()
     return counted.sort_values(["role", "ops"], ascending=[True, False], kind="stable").reset_index(drop=True)
@@ -60,7 +61,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 def per_device(table: pd.DataFrame) -> pd.DataFrame:
     """Ops per role and device, as shares of the role's ops: [role, device, ops, share]."""
-    _check(table)
+    check(table)
     counted = table.groupby(["role", "device"], sort=True, observed=True).size().rename("ops").reset_index()
     counted["share"] = counted["ops"] / counted.groupby("role")["ops"].transform("sum")
     return counted
@@ -95,7 +96,7 @@ def asked_and_actual(table: pd.DataFrame, asked: dict[str, str]) -> pd.DataFrame
         numbers of ops; how many there are and how many ran elsewhere. `agrees` is False for a layer without any op:
         nothing shows that it ran as asked.
     """
-    _check(table)
+    check(table)
     rows = []
     compute = table[table["role"] == COMPUTE]
     for layer, device in asked.items():
@@ -106,34 +107,6 @@ def asked_and_actual(table: pd.DataFrame, asked: dict[str, str]) -> pd.DataFrame
         rows.append((layer, wanted, ", ".join(map(str, counts.index)), total, elsewhere, total > 0 and elsewhere == 0))
     names = {"layer": "str", "asked": "str", "actual": "str", "ops": "int64", "elsewhere": "int64", "agrees": "bool"}
     return pd.DataFrame(rows, columns=list(names)).astype(names)
-
-
-def surprises(table: pd.DataFrame, device: str) -> pd.DataFrame:
-    """Ops on the CPU in a GPU run whose neighbours, the other ops of their layer, run on the GPU.
-
-    Args:
-        table: PLACEMENT_COLUMNS.
-        device: what the run asked for, `cpu` or `gpu`. A CPU run has none.
-
-    Returns:
-        [name, op_type, layer, device, on_gpu, of]: how many of the layer's compute ops are on the GPU, of how many;
-        layers that are mostly on the GPU first. Empty when there is none. Ops without a layer have no neighbours, and
-        input ops belong on the CPU: neither is here.
-    """
-    _check(table)
-    columns = ["name", "op_type", "layer", "device", "on_gpu", "of"]
-    compute = table[(table["role"] == COMPUTE) & (table["layer"] != "")]
-    if device.lower() != "gpu" or compute.empty:
-        return pd.DataFrame(columns=columns)
-    kind = kinds(compute["device"])
-    found = compute.assign(is_gpu=kind == "GPU")
-    layers = found.groupby("layer", observed=True)["is_gpu"]
-    found["on_gpu"], found["of"] = layers.transform("sum"), layers.transform("size")
-    found = found[(kind == "CPU") & (found["on_gpu"] > 0)]
-    share = (found["on_gpu"] / found["of"]).rename("share")
-    return (
-        found.assign(share=share).sort_values("share", ascending=False, kind="stable")[columns].reset_index(drop=True)
-    )
 
 
 def normal_name(name: str) -> str:
@@ -216,8 +189,8 @@ def diff(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     Raises:
         ValueError: a frame that is no placement table.
     """
-    _check(first)
-    _check(second)
+    check(first)
+    check(second)
     before, after = _places(first), _places(second)
     nowhere = _Place("", [])
     rows = []

@@ -8,6 +8,7 @@ import pytest
 from dashboard.components import placement_view
 from dashboard.figures import placement_map
 from experiments.analysis import placement
+from experiments.analysis.placement_surprises import surprises
 from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import charts, table, words
@@ -70,9 +71,21 @@ def test_a_surprise_is_named_with_its_layer(home: Settings, open_page: OpenPage)
 
     app = open_page("placement", run=run_id)
 
-    assert "1 surprise: on the CPU, while the rest of the layer is on the GPU" in words(app)
+    assert "1 surprise: on the CPU, unasked, in a run on a GPU" in words(app)
     row = table(app, "Surprises").iloc[0].to_dict()
     assert (row["name"], row["layer"], row["on_gpu"], row["of"]) == ("sequential/dense/BiasAdd", "dense", 2, 3)
+
+
+def test_a_whole_layer_on_the_cpu_is_a_surprise_unless_it_was_asked_for(home: Settings, open_page: OpenPage) -> None:
+    dense = on_gpu("dense/MatMul", "dense/BiasAdd", "dense/Relu")
+    run_id = add_run(home, RunSpec(device="gpu"), placement=dense, tags=GPU_SEEN)
+    by_hand = RunSpec(device="gpu", manual_placement={"dense": "/CPU:0"})
+    asked = add_run(home, by_hand, placement=dense, tags=GPU_SEEN)
+
+    surprising = table(open_page("placement", run=run_id), "Surprises")
+
+    assert surprising[["layer", "why"]].to_numpy().tolist() == [["dense", "whole layer"]] * 3
+    assert "No surprise" in words(open_page("placement", run=asked))
 
 
 def test_what_moved_between_two_runs_stands_in_the_address(home: Settings, open_page: OpenPage) -> None:
@@ -138,7 +151,7 @@ def test_200_000_ops_are_counted_searched_and_drawn_within_two_seconds() -> None
     started = time.perf_counter()
     summary = placement.summary(table)
     figure = placement_map.map_figure(placement_map.map_table(summary, "compute"), "compute")
-    placement.surprises(table, "gpu")
+    surprises(table, "gpu", {})
     placement_view.device_shares(table)
     found = placement_view.matching(table, "layer_7/")
     elapsed = time.perf_counter() - started

@@ -116,8 +116,17 @@ def test_devices_tab_counts_ops_and_sets_asked_beside_actual(morning: dict[str, 
     app = open_page("run", run=morning["finished"], run_tab="Devices")
 
     assert table(app, "Ops on each device").to_dict("records") == [
-        {"device": "CPU:0", "compute": 170, "input": 3, "total": 173},
-        {"device": "CPU:1", "compute": 106, "input": 0, "total": 106},
+        {"device": "CPU:0", "compute": 4, "input": 2, "total": 6},
+        {"device": "CPU:1", "compute": 3, "input": 0, "total": 3},
+    ]
+    titles = [chart["layout"]["title"]["text"] for chart in charts(app)]
+    assert titles[-2:] == ["57% of 7 compute ops ran on CPU:0, the rest on 1 more", "All 2 input ops ran on CPU:0"]
+    # The same run on the page of its placement.
+    full = table(open_page("placement", run=morning["finished"]), "Ops by device")
+    assert full[["Role", "Device", "Ops"]].to_numpy().tolist() == [
+        ["compute", "CPU:0", 4],
+        ["compute", "CPU:1", 3],
+        ["input", "CPU:0", 2],
     ]
     manual = table(app, "Manual placement, asked and actual").iloc[0].to_dict()
     assert manual == {

@@ -1,5 +1,6 @@
 """The commands that compare runs: what they list, answer, refuse and queue."""
 
+import dataclasses
 import typing
 
 import pandas as pd
@@ -7,6 +8,7 @@ import pytest
 
 from experiments import completing, queue, results
 from experiments.analysis.comparable import Thing
+from experiments.analysis.placement_surprises import surprises
 from experiments.capacity import Capacity
 from experiments.settings import Settings
 from tests.experiments.analysis import frames
@@ -287,6 +289,25 @@ def test_what_moved_between_two_runs(cli_run: Run, settings: Settings) -> None:
     answer = cli_run("placement", second, "--against", bare)
     assert (answer.code, answer.out) == (0, "")
     assert f"no placement is recorded for {bare}" in answer.err
+
+
+def test_placement_names_the_surprises_of_the_page(cli_run: Run, settings: Settings) -> None:
+    table = frames.placement(
+        ("seq/conv2d/convolution", "Conv2D", "GPU:0", "compute", "conv2d"),
+        ("seq/dense/MatMul", "MatMul", "CPU:0", "compute", "dense"),
+    )
+    by_hand = dataclasses.replace(GPU_RUN, manual_placement={"dense": "/CPU:0"})
+    run_id, asked = (timed_run(settings, spec, 1000, tags=GPU, placement=table) for spec in (GPU_RUN, by_hand))
+
+    found = cli_run("placement", run_id, "--json").json["surprises"]
+
+    assert found == surprises(table, "gpu", {}).to_dict("records")
+    assert [(op["name"], op["layer"], op["why"]) for op in found] == [("seq/dense/MatMul", "dense", "whole layer")]
+    text = cli_run("placement", run_id).out
+    assert "surprises, on the CPU in a GPU run: 1" in text
+    assert "seq/dense/MatMul" in text
+    assert cli_run("placement", asked, "--json").json["surprises"] == []
+    assert "in a GPU run: 0" in cli_run("placement", asked).out
 
 
 def test_a_verdict_rests_on_references_whose_timing_is_not_doubtful(cli_run: Run, settings: Settings) -> None:

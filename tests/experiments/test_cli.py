@@ -222,6 +222,7 @@ def test_placement_compares_asked_and_actual(cli_run: Run, settings: Settings, t
             {"role": "compute", "device": "CPU:0", "op_type": "MatMul", "ops": 1, "count": 2},
             {"role": "compute", "device": "GPU:0", "op_type": "MatMul", "ops": 1, "count": 5},
         ],
+        "surprises": [],
     }
     assert [op["name"] for op in cli_run("placement", run_id, "--ops", "--json").json["ops"]] == [
         row[0] for row in rows

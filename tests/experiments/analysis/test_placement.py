@@ -14,8 +14,8 @@ from experiments.analysis.placement import (
     normal_name,
     per_device,
     summary,
-    surprises,
 )
+from experiments.analysis.placement_surprises import surprises
 from tests.experiments.analysis import frames
 
 GPU_RUN = frames.placement(
@@ -34,14 +34,6 @@ def test_ops_by_device_and_type_with_input_apart():
     shares = per_device(GPU_RUN).set_index(["role", "device"])["share"]
     assert shares["compute", "CPU:0"] == pytest.approx(3 / 5)
     assert shares["input", "CPU:0"] == 1
-
-
-def test_a_surprise_is_on_the_cpu_among_neighbours_on_the_gpu():
-    found = surprises(GPU_RUN, "gpu")
-    assert found.to_numpy().tolist() == [["while/body/_1/sequential_1/conv2d_1/Cast", "Cast", "conv2d", "CPU:0", 2, 3]]
-    assert surprises(GPU_RUN, "cpu").empty
-    # dense is on the CPU as a whole: placed there, no surprise; the op without a layer has no neighbours.
-    assert "dense" not in set(found["layer"])
 
 
 def test_case_d3_asked_and_actual_side_by_side():
@@ -119,7 +111,6 @@ def test_a_run_moved_nothing_against_itself():
 def test_case_d4_an_empty_table_and_one_that_is_none():
     empty = frames.placement()
     assert summary(empty).empty
-    assert surprises(empty, "gpu").empty
     assert set(diff(empty, GPU_RUN)["change"]) == {"only in second"}
     with pytest.raises(ValueError, match="column name is missing"):
         summary(pd.DataFrame({"op": []}))
@@ -143,7 +134,7 @@ def test_200_000_ops_take_less_than_two_seconds():
     other = table.assign(device="CPU:0")
     began = time.process_time()
     summary(table)
-    surprises(table, "gpu")
+    surprises(table, "gpu", {})
     page = time.process_time() - began
     differences = diff(table, other)
     assert page < 2
