@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from experiments.analysis.comparable import (
+    QUESTIONS,
     BatchRule,
-    Check,
     Thing,
     baselines,
     cells,
@@ -16,6 +16,7 @@ from experiments.analysis.comparable import (
     fields,
     may_differ,
     naturalness,
+    own,
 )
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.speedup import Called, break_even, end_to_end_speedup, steady_speedup
@@ -229,11 +230,11 @@ def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
     order = {run_id: position for position, run_id in enumerate(table.index)}
     rows = []
-    for thing, rule in _QUESTIONS:
+    for thing, rule in QUESTIONS:
         keys = [name for name in table if name not in may_differ(thing, rule)]
         for _, group in table.groupby(keys, sort=False):
             # Most runs of a team stand alone: only a set that differs in the thing itself is looked at closer.
-            if not _differs(group, thing):
+            if len(group) < 2 or not (group[list(own(thing))].nunique() > 1).any():
                 continue
             mine = finished[finished["run_id"].isin(group.index)]
             newest = min(group.index, key=order.__getitem__)
@@ -242,13 +243,6 @@ def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
     found = pd.DataFrame(rows, columns=[*SUGGESTION_COLUMNS, "newest"])
     found = found.sort_values(["newest"], kind="stable", ignore_index=True)
     return found[list(SUGGESTION_COLUMNS)].astype(SUGGESTION_COLUMNS)
-
-
-_QUESTIONS = [
-    (thing, rule)
-    for thing in Thing
-    for rule in (BatchRule if thing in (Thing.REPLICAS, Thing.WORKERS) else (BatchRule.FIXED_GLOBAL,))
-]
 
 
 def _suggestion(mine: pd.DataFrame, table: pd.DataFrame, thing: Thing, rule: BatchRule, baseline: str) -> dict:
@@ -278,30 +272,11 @@ def suggestions_for(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """
     finished = runs[(runs["status"] == "FINISHED") | (runs["run_id"] == baseline)]
     rows = []
-    for thing, rule in _QUESTIONS:
+    for thing, rule in QUESTIONS:
         mine = finished[finished["run_id"].isin(to_compare(finished, baseline, thing, rule))]
         if cells(mine).nunique() > 1:
             rows.append(_suggestion(mine, fields(mine), thing, rule, baseline))
     return pd.DataFrame(rows, columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
-
-
-_OWN_FIELD = {
-    Thing.BATCH: "global_batch_size",
-    Thing.DETERMINISM: "deterministic",
-    Thing.DATA_OPTIONS: "dataset_options",
-    Thing.PLACEMENT: "manual_placement",
-}
-
-
-_OWN_FIELDS = {Thing.VERSIONS: ("tensorflow", "keras"), Thing.MACHINE: ("machine", "gpu")}
-
-
-def _differs(group: pd.DataFrame, thing: Thing) -> bool:
-    if len(group) < 2:
-        return False
-    if thing in _OWN_FIELDS:
-        return any(group[name].nunique() > 1 for name in _OWN_FIELDS[thing])
-    return bool(group[_OWN_FIELD.get(thing, thing.value)].nunique() > 1)
 
 
 def _natural(table: pd.DataFrame, thing: Thing) -> str:
@@ -321,21 +296,3 @@ def _common(group: pd.DataFrame, thing: Thing) -> str:
     if group["global_batch_size"].nunique() == 1:
         shown.append(f"batch {first['global_batch_size']}")
     return ", ".join(shown)
-
-
-def pair(runs: pd.DataFrame, baseline: str, candidate: str) -> tuple[Thing, BatchRule, Check]:
-    """The thing by which two runs may be compared, found by looking: the first that fits.
-
-    Returns:
-        The thing, the rule, and the check; where nothing fits, the check that has the fewest fields in the way.
-
-    Raises:
-        KeyError: an unknown run.
-    """
-    tried: list[tuple[Thing, BatchRule, Check]] = []
-    for thing, rule in _QUESTIONS:
-        found = check(runs, baseline, candidate, thing, rule)
-        if found.possible:
-            return thing, rule, found
-        tried.append((thing, rule, found))
-    return min(tried, key=lambda each: len(each[2].in_the_way))

@@ -83,8 +83,25 @@ def test_several_comparisons_are_listed_and_one_is_chosen(
     assert chosen["table"][0]["called"] == "faster"
     by_baseline = cli_run("speedup", "--baseline", ten_times["cpu"][0][:8], "--json").json["speedup"]
     assert by_baseline["by"] == "device"
-    asked_in_full = cli_run("speedup", "--baseline", half, "--by", "device", "--json").json["speedup"]
-    assert (asked_in_full["table"], asked_in_full["title"]) == ([], "Nothing to compare with the baseline yet")
+
+
+def test_a_baseline_that_nothing_matches_is_told_which_field_is_in_the_way(
+    cli_run: Run, settings: Settings, ten_times: dict[str, list[str]]
+) -> None:
+    half = timed_run(settings, RunSpec(**(vars(GPU_RUN) | {"precision": "mixed_float16"})), 20_000, tags=GPU)
+    in_full = cli_run("speedup", "--baseline", half, "--by", "device", "--json").json
+    assert (in_full["speedup"]["table"], in_full["speedup"]["title"]) == (
+        [],
+        "Nothing to compare with the baseline yet",
+    )
+    cpu = ten_times["cpu"][-1]
+    assert in_full["nearest"][0] == {"run_id": cpu, "in_the_way": ["precision: mixed_float16 / float32"]}
+    text = cli_run("speedup", "--baseline", half, "--by", "device").out
+    assert f"nearest  {cpu[:8]}  cannot be compared: precision: mixed_float16 / float32" in text
+    alone = timed_run(settings, RunSpec(**(vars(CPU_RUN) | {"steps_per_execution": 5, "deterministic": True})), 900)
+    said = cli_run("speedup", "--baseline", alone)
+    assert "nothing can be compared yet" in said.err
+    assert f"nearest  {cpu[:8]}  cannot be compared: deterministic: true / false" in said.out
 
 
 def test_doubtful_runs_are_said_and_put_back(cli_run: Run, settings: Settings, ten_times: dict[str, list[str]]) -> None:
@@ -104,12 +121,12 @@ def test_a_group_stays_among_itself(cli_run: Run, settings: Settings, ten_times:
     other = timed_run(settings, RunSpec(**(vars(CPU_RUN) | {"group": "\x1b[31msecond"})), 1000)
     assert cli_run("speedup", "--group", "first", "--json").json["suggestions"][0]["runs"] == 6
     nothing = cli_run("speedup", "--group", "\x1b[31msecond", "--json").json
-    assert nothing == {"suggestions": [], "speedup": None, "batch_curve": None}
+    assert nothing == {"suggestions": [], "speedup": None, "batch_curve": None, "nearest": []}
     refused(cli_run("speedup", "--group", "first", "--baseline", other), "--baseline", "leave out --group")
 
 
 def test_an_empty_store_says_what_it_takes(cli_run: Run) -> None:
-    assert cli_run("speedup", "--json").json == {"suggestions": [], "speedup": None, "batch_curve": None}
+    assert cli_run("speedup", "--json").json == {"suggestions": [], "speedup": None, "batch_curve": None, "nearest": []}
     assert "differ in one thing" in cli_run("speedup").err
     assert cli_run("scaling", "--json").json == {"curves": [], "curve": None}
     assert "two numbers of replicas" in cli_run("scaling").err

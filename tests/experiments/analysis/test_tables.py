@@ -8,7 +8,6 @@ from experiments.analysis.tables import (
     SPEEDUP_COLUMNS,
     SUGGESTION_COLUMNS,
     labels_of,
-    pair,
     speedups,
     suggestions,
     suggestions_for,
@@ -146,15 +145,6 @@ def test_suggestions_start_scaling_at_one_and_batches_at_the_smallest():
     assert list(sizes["baseline"]) == ["b64"]
     assert suggestions(frames.runs()).empty
     assert suggestions(frames.runs({"run_id": "a"}, {"run_id": "b"})).empty
-
-
-def test_a_pair_is_compared_by_the_thing_that_differs():
-    runs = _runs()
-    thing, _, found = pair(runs, "cpu0", "gpu0")
-    assert (thing, found.possible) == (Thing.DEVICE, True)
-    thing, _, found = pair(runs, "cpu0", "half")
-    assert not found.possible
-    assert found.in_the_way == ("precision: float32 / mixed_float16",)
 
 
 def test_a_chosen_baseline_is_told_by_what_it_compares():
