@@ -43,8 +43,9 @@ def show_actions(run: Row, tags: Mapping[str, str]) -> None:
                     st.markdown("**Stop this run?** Finished epochs are kept.")
                     st.button("Yes, stop it", type="primary", on_click=data.cancel, args=(run_id,), key="run_stop_yes")
         if run["status"] == RunStatus.FINISHED:
+            # The run alone: the Speedup page finds its natural baseline.
             st.page_link(
-                "app_pages/speedup.py", label="Compare", icon=":material/speed:", query_params={"baseline": run_id}
+                "app_pages/speedup.py", label="Compare", icon=":material/speed:", query_params={"other": run_id}
             )
         if st.button("Use this spec again", icon=":material/content_copy:", key="run_again"):
             st.switch_page("app_pages/launch.py", query_params={"spec": run_id})

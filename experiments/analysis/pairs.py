@@ -108,9 +108,7 @@ def _distance(differs: Iterable[str], questions: Questions) -> int:
     return min(len(names - may_differ(*each)) + names.isdisjoint(own(each[0])) for each in questions)
 
 
-def nearest(
-    runs: pd.DataFrame, run_id: str, questions: Questions = QUESTIONS, most: int = MOST_NEAREST
-) -> list[Pair]:
+def nearest(runs: pd.DataFrame, run_id: str, questions: Questions = QUESTIONS, most: int = MOST_NEAREST) -> list[Pair]:
     """The configurations that come nearest to a comparison with one run, which is the baseline: a run of each.
 
     Raises:

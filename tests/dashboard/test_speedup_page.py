@@ -170,11 +170,95 @@ def test_a_pair_finds_what_it_differs_in(home: Settings, open_page: OpenPage) ->
 
     assert app.query_params["thing"] == "precision"
     assert table(app, ALT)["Configuration"].tolist() == ["mixed_float16"]
+    assert "precision: float32 / mixed_float16" in words(app)
 
     app = open_page("speedup", baseline=ids["cpu"][0], other=half)
 
     assert "These two runs do not compare" in words(app)
     assert "cannot be compared: precision: float32 / mixed_float16" in words(app)
+    assert not charts(app)
+
+
+def test_one_run_is_chosen_to_compare_with_and_all_that_match_again(home: Settings, open_page: OpenPage) -> None:
+    ids = cpu_and_gpu(home, repeats=1)
+    half = add_timed(home, RunSpec(device="gpu", precision="mixed_float16", epochs=3, name="half"), 60_000)
+    app = open_page("speedup", baseline=ids["cpu"][0])
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+    box = app.selectbox(key="speedup_other")
+    assert [option.partition(" – ")[0] for option in box.options] == ["gpu 0", "half"]
+    assert "does not compare: 1 field in the way" in box.options[1]
+
+    app.selectbox(key="speedup_other").set_value(half).run()
+
+    assert app.query_params["other"] == half
+    assert "cannot be compared: precision: float32 / mixed_float16" in words(app)
+    assert not charts(app)
+
+    app.selectbox(key="speedup_other").set_value(None).run()
+
+    assert "other" not in app.query_params
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+
+
+def test_a_pair_leaves_out_what_else_matches(home: Settings, open_page: OpenPage) -> None:
+    sweep = _batches(home, repeats=1)
+    other = add_timed(home, RunSpec(device="cpu", epochs=3, global_batch_size=64, name="middle"), 3_500)
+
+    app = open_page("speedup", baseline=sweep["cpu"], other=other)
+
+    assert len(table(app, ALT)) == len(charts(app)) == 1
+    assert "global_batch_size: 8 / 64" in words(app)
+
+
+def test_a_baseline_that_nothing_matches_names_the_fields_and_shows_no_other_comparison(
+    home: Settings, open_page: OpenPage
+) -> None:
+    cpu_and_gpu(home, repeats=1)
+    alone = add_timed(home, RunSpec(precision="mixed_bfloat16", deterministic=True, name=NASTY_NAMES[0]), 900)
+
+    app = open_page("speedup", baseline=alone)
+
+    assert "No run compares with this one" in words(app)
+    (said,) = [text.value for text in app.text if "Baseline:" in text.value]
+    assert said.splitlines() == [
+        f"Baseline: {NASTY_NAMES[0]}",
+        "cpu 0: cannot be compared: deterministic: true / false",
+        "gpu 0: cannot be compared: precision: mixed_bfloat16 / float32; deterministic: true / false",
+    ]
+    assert not charts(app)
+
+
+def test_two_runs_that_differ_in_two_things_are_no_dead_end(home: Settings, open_page: OpenPage) -> None:
+    add_timed(home, RunSpec(name="plain"), 1_000)
+    newest = add_timed(home, RunSpec(precision="mixed_bfloat16", deterministic=True), 900)
+
+    app = open_page("speedup")
+
+    assert "plain: cannot be compared: deterministic: true / false" in words(app)
+    assert [link.proto.query_string for link in app.page_link] == [f"spec={newest}"]
+
+
+def test_a_run_alone_in_the_address_finds_its_natural_baseline(home: Settings, open_page: OpenPage) -> None:
+    ids = cpu_and_gpu(home, repeats=2)
+
+    app = open_page("speedup", other=ids["gpu"][0])
+
+    assert (app.query_params["baseline"], app.query_params["other"]) == (ids["cpu"][1], ids["gpu"][0])
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+
+    app = open_page("speedup", other=ids["cpu"][0])
+
+    assert "other" not in app.query_params
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+
+
+def test_an_other_run_that_is_a_repeat_or_gone_is_said(home: Settings, open_page: OpenPage) -> None:
+    ids = cpu_and_gpu(home, repeats=2)
+
+    assert "all fields are the same in both runs" in words(
+        open_page("speedup", baseline=ids["cpu"][0], other=ids["cpu"][1])
+    )
+    assert "has not ended, or is not among these" in words(open_page("speedup", other="f" * 32))
 
 
 def _batches(home: Settings, repeats: int = 3) -> dict[str, str]:
