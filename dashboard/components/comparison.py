@@ -15,6 +15,7 @@ from training.names import RunStatus
 
 _FIELDS_SHOWN = 4
 _ALL = "all that match"
+_NAMED = ("The baseline", "The other run")
 
 
 @dataclass(frozen=True)
@@ -70,18 +71,20 @@ def choose(runs: pd.DataFrame) -> Chosen | None:
 
 
 def _named(runs: pd.DataFrame) -> tuple[str, str, str]:
-    """The baseline and the other run that the address names, and a remark where the other cannot be shown.
+    """The baseline and the other run that the address names, and a remark where one of them cannot be shown.
 
     `?other=RUN` alone asks for the run's natural baseline.
     """
     known = set(runs["run_id"])
-    baseline, other = (run_id if run_id in known else "" for run_id in map(address.read, ("baseline", "other")))
-    if not other:
-        return baseline, "", "The other run has not ended, or is not among these" if address.read("other") else ""
-    if not baseline:
+    asked = address.read("baseline"), address.read("other")
+    baseline, other = (run_id if run_id in known else "" for run_id in asked)
+    gone = [what for what, name, run_id in zip(_NAMED, asked, (baseline, other), strict=True) if name and not run_id]
+    if gone:
+        return baseline, "", f"{' and '.join(gone)} in the address has not ended, or is not among these"
+    if other and not baseline:
         baseline, other = pairs.natural(_finished(runs, other), other)
         address.write({"baseline": baseline, "other": other, "thing": "", "rule": ""})
-    elif other in pairs.repeats(runs, baseline, baseline):
+    elif other and other in pairs.repeats(runs, baseline, baseline):
         return baseline, "", f"The two runs do not compare: {pairs.SAME}"
     return baseline, other, ""
 
@@ -118,8 +121,6 @@ def _choose_set(found: pd.DataFrame, baseline: str) -> dict | None:
         placeholder="another comparison",
         on_change=take,
     )
-    if address.read("baseline") and not baseline:
-        st.caption("The address names a comparison that these runs do not allow; this is the newest one instead.")
     return rows[chosen] if chosen else None
 
 

@@ -140,3 +140,13 @@ def natural(runs: pd.DataFrame, run_id: str) -> tuple[str, str]:
         if len(better):
             return str(better.idxmin()), run_id
     return run_id, ""
+
+
+def ordered(runs: pd.DataFrame) -> tuple[str, str]:
+    """Two runs as baseline and candidate: the more natural baseline first, else the older one.
+
+    Args:
+        runs: two rows of RUN_COLUMNS, the newer first.
+    """
+    newer, older = runs["run_id"]
+    return natural(runs, older) if natural(runs, older)[1] else (older, newer)

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.analysis.comparable import QUESTIONS, Thing, baselines
-from experiments.analysis.pairs import natural, nearest, others, pair
+from experiments.analysis.pairs import natural, nearest, ordered, others, pair
 from tests.experiments.analysis import frames
 
 GPU = {"device": "gpu", "gpu_model": "A GPU"}
@@ -76,6 +76,13 @@ def test_the_natural_baseline_of_a_run_is_the_plainer_one():
     assert natural(_runs(), "gpu1") == ("cpu0", "gpu1")
     assert natural(_runs(), "cpu1") == ("cpu1", "")
     assert natural(frames.runs({"run_id": "half", **HALF}, {"run_id": "cpu"}), "half") == ("half", "")
+
+
+def test_of_two_runs_the_plainer_is_the_baseline_and_else_the_older():
+    cpu, gpu = {"run_id": "cpu"}, {"run_id": "gpu", **GPU}
+    assert ordered(frames.runs(cpu, gpu)) == ordered(frames.runs(gpu, cpu)) == ("cpu", "gpu")
+    assert ordered(frames.runs({"run_id": "newer", "keras": "4"}, {"run_id": "older"})) == ("older", "newer")
+    assert ordered(frames.runs({"run_id": "newer", **HALF}, {"run_id": "older"})) == ("older", "newer")
 
 
 @pytest.mark.parametrize("asked", [lambda runs: pair(runs, "cpu0", "nobody"), lambda runs: others(runs, "nobody")])
