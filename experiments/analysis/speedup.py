@@ -252,6 +252,12 @@ class BreakEven:
     high: float
     note: str
 
+    def sentence(self) -> str:
+        """The note with the interval, where there is one that says something."""
+        if not (math.isfinite(self.high) and self.high > 0):
+            return self.note
+        return f"{self.note} ({self.low:.1f} to {self.high:.1f} epochs)"
+
 
 def break_even(cost: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[str]) -> BreakEven:
     """Epochs after which start + n * epoch of the candidate is no more than that of the baseline.

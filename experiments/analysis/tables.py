@@ -39,9 +39,12 @@ SPEEDUP_COLUMNS = {
     "end_to_end_high": "float64",
     "end_to_end_sentence": "str",
     "break_even_epochs": "float64",
+    "break_even_low": "float64",
+    "break_even_high": "float64",
     "break_even": "str",
 }
-"""`run_ids` is a tuple of equal runs. `throughput` is their geometric mean in examples per second."""
+"""`run_ids` is a tuple of equal runs. `throughput` is their geometric mean in examples per second. `break_even_low`
+and `break_even_high` are in epochs, before rounding."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,8 @@ def speedups(evidence: Evidence, baseline: str, thing: Thing, rule: BatchRule = 
         row |= {"ratio": found.ratio, "low": found.low, "high": found.high, "called": str(found.called)}
         row |= {"basis": str(found.basis), "sentence": found.sentence(), "end_to_end": whole.ratio}
         row |= {"end_to_end_low": whole.low, "end_to_end_high": whole.high, "end_to_end_sentence": whole.sentence()}
-        row |= {"break_even_epochs": paid.epochs, "break_even": paid.note}
+        row |= {"break_even_epochs": paid.epochs, "break_even_low": paid.low, "break_even_high": paid.high}
+        row |= {"break_even": paid.sentence()}
         rows.append(row)
     table = pd.DataFrame(rows, columns=list(SPEEDUP_COLUMNS)).astype(SPEEDUP_COLUMNS)
     table = table.sort_values("ratio", ascending=False, kind="stable", ignore_index=True)

@@ -13,6 +13,7 @@ from experiments.analysis.tables import (
     suggestions_for,
     to_compare,
 )
+from experiments.analysis_text import speedups_text
 from tests.experiments.analysis import frames
 
 GPU = {"device": "gpu", "gpu_model": "A GPU"}
@@ -53,6 +54,18 @@ def test_equal_runs_are_taken_together(evidence):
     assert (row["label"], found.baseline) == ("GPU", "CPU")
     assert found.title.startswith("GPU is 10.00x (9.7")
     assert found.title.endswith("as fast as CPU")
+
+
+def test_what_a_start_costs_is_told_with_its_interval(evidence):
+    runs = _runs()
+    runs.loc[runs["device"] == "gpu", "time_startup"] = [40.0, 39.5, 40.0, 40.5]
+    found = speedups(gather(runs, evidence.history), "cpu1", Thing.DEVICE)
+    (row,) = found.table.to_dict("records")
+    assert row["break_even_epochs"] == 3
+    assert 2 < row["break_even_low"] < row["break_even_high"] < 4
+    words = f"after 3 epochs ({row['break_even_low']:.1f} to {row['break_even_high']:.1f} epochs)"
+    assert row["break_even"].endswith(words)
+    assert words in speedups_text(found)
 
 
 def test_only_runs_that_match_are_asked_for():
