@@ -238,8 +238,7 @@ def compare(settings: Settings, options: argparse.Namespace, answer: typing.Text
         answer.write(f"\n{speedups_text(found)}")
     answer.write("\n")
     for run_id, each in judged.items():
-        said = each.verdict.sentence() if each.verdict is not None else "has not started"
-        answer.write(f"{run_id[:8]}  {safe(said)}\n")
+        answer.write(f"{run_id[:8]}  {safe(each.sentence())}\n")
         answer.writelines(f"          {row['flag']}: {safe(row['detail'])}\n" for row in records(each.flags))
     if moved is not None:
         answer.write(f"\n{frame_text(moved)}\n")

@@ -66,14 +66,14 @@ def show_state(run: Row) -> None:
 
 def show_verdict(run: Row) -> None:
     """Where the time of an ended run went, with the share behind it, and what makes its timing doubtful."""
-    if run["status"] != RunStatus.FINISHED:
+    if status.is_live(run["status"]):
         return
     found = analyses.judged(run["run_id"])
     if found.verdict is None:
         return
     excluding = found.flags[found.flags["excludes"]]
     with st.container(border=True, gap="xsmall", key="run_verdict"):
-        sentence = found.verdict.sentence()
+        sentence = found.sentence()
         st.markdown(":blue[:material/timer:] **Where the time went**")
         st.text(sentence[:1].upper() + sentence[1:])
         measured = [(cause, share.value) for cause, share in found.verdict.shares.items() if share.known]

@@ -4,15 +4,17 @@ import typing
 
 import pandas as pd
 import pytest
+from mlflow.entities import Metric as Point
 
 from experiments import completing, queue, results
 from experiments.analysis.comparable import Thing
 from experiments.capacity import Capacity
 from experiments.settings import Settings
+from tests.dashboard.seed import add_run
 from tests.experiments.analysis import frames
 from tests.support.command_line import Run, refused
 from tests.support.timed_runs import GPU, TAGS, repeats, timed_run
-from training.names import RunStatus, Tag
+from training.names import Metric, RunStatus, Tag
 from training.spec import RunSpec
 
 CPU_RUN = RunSpec(dataset="synthetic", cpu_threads=1, epochs=4, group="first", user="mei")
@@ -66,7 +68,8 @@ def test_the_only_comparison_is_answered(cli_run: Run, ten_times: dict[str, list
     assert text.startswith(answer["title"] + "\n")
     assert "baseline  CPU (3 runs, 1,000 examples/s)" in text
     assert "spread between runs" in text
-    assert "has paid for its start" in text or "ahead from the start" in text
+    assert (row["break_even"], row["break_even_low"], row["break_even_high"]) == ("ahead from the start", 0.0, 0.0)
+    assert "ahead from the start" in text
 
 
 def test_several_comparisons_are_listed_and_one_is_chosen(
@@ -328,7 +331,24 @@ def test_show_tells_the_verdict_and_the_flags(cli_run: Run, settings: Settings) 
     assert [(flag["flag"], flag["excludes"]) for flag in record["flags"]] == [("unfinished", True)]
     text = cli_run("show", run_id).out
     assert "verdict  waiting for input: 30%" in text
+    assert "(the run was cut short: FAILED)\n" in text
+    assert record["verdict"]["sentence"].endswith("(the run was cut short: FAILED)")
     assert "flag     unfinished: status FAILED: did not finish (stays out of figures)" in text
+    assert Metric.OTHERS_CPU in " ".join(record["unchecked"])
+    assert "unknown  profiler on (profiler): not recorded, so not checked\n" in text
+
+
+@pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.KILLED, RunStatus.FAILED])
+def test_a_run_that_goes_on_or_ended_too_early_has_no_verdict(
+    cli_run: Run, settings: Settings, status: RunStatus
+) -> None:
+    points = [Point(Metric.TIME_EPOCH_TRAIN, 10.0, 0, 0), Point(Metric.TIME_INPUT_WAIT, 6.0, 0, 0)]
+    run_id = add_run(settings, CPU_RUN, status, points=points)
+    assert cli_run("show", run_id, "--json").json["verdict"] is None
+    assert "verdict" not in cli_run("show", run_id).out
+    if status == RunStatus.RUNNING:
+        long_one = timed_run(settings, CPU_RUN, 1000, status)
+        assert cli_run("show", long_one, "--json").json["verdict"] is None
 
 
 def test_a_run_that_someone_else_logged_is_shown_without_what_it_lacks(cli_run: Run, settings: Settings) -> None:
