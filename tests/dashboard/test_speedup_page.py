@@ -5,10 +5,11 @@ import re
 import pytest
 from mlflow.entities import Metric as Point
 
+from experiments import queue
 from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import charts, table, words
-from tests.dashboard.seed import GPU_SEEN, NASTY_NAMES, add_run, add_timed, cpu_and_gpu, timed
+from tests.dashboard.seed import GPU_SEEN, NASTY_NAMES, add_run, add_timed, cpu_and_gpu, gpu_scaling, timed
 from training.names import Metric, RunStatus
 from training.spec import RunSpec
 
@@ -296,3 +297,31 @@ def test_one_batch_has_no_curve_against_the_batch(home: Settings, open_page: Ope
     cpu_and_gpu(home, repeats=1)
 
     assert len(charts(open_page("speedup"))) == 1
+
+
+@pytest.fixture
+def foreign_options(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs of this test are someone else's: their data options are no JSON."""
+    own, options = queue.params, "examples: 600 <b>"
+    monkeypatch.setattr(queue, "params", lambda spec: own(spec) | {"dataset_options": options})
+    return options
+
+
+def test_data_options_that_someone_else_wrote_are_shown_as_they_are(
+    home: Settings, open_page: OpenPage, foreign_options: str
+) -> None:
+    cpu_and_gpu(home)
+
+    app = open_page("speedup")
+
+    assert f"data set options {foreign_options}" in words(app)
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+
+
+def test_the_same_on_a_scaling_curve(home: Settings, open_page: OpenPage, foreign_options: str) -> None:
+    gpu_scaling(home, (1, 2))
+
+    app = open_page("scaling")
+
+    assert f"data set options {foreign_options}" in words(app)
+    assert len(charts(app)) == 2
