@@ -159,7 +159,7 @@ def _speedups(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
             title=found.title,
             figures=(figure,) if figure is not None else (),
             tables=tuple(each for each in (speedups_table(found), left_out_table(found.left_out)) if len(each)),
-            lines=tuple(filter(None, [speedup_figures.notice(found.table)])),
+            lines=tuple(filter(None, [speedup_figures.notice(found.table), *found.notes])),
             command=" ".join([*command, f"--rule={names[rule]}", *again]),
         )
 

@@ -233,9 +233,10 @@ def compare(settings: Settings, options: argparse.Namespace, answer: typing.Text
         print_json(document, answer)
         return DONE
     answer.write(f"{safe(check.sentence())}\n")
-    answer.writelines(f"note: {safe(note)}\n" for note in check.notes)
     if found is not None:
         answer.write(f"\n{speedups_text(found)}")
+    else:
+        answer.writelines(f"note: {safe(note)}\n" for note in check.notes)
     answer.write("\n")
     for run_id, each in judged.items():
         answer.write(f"{run_id[:8]}  {safe(each.sentence())}\n")

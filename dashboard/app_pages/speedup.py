@@ -43,6 +43,8 @@ def _page() -> None:
     for text in (speedup.notice(answer.table), speedup_table.counted(answer)):
         if text:
             st.caption(text)
+    for text in answer.notes:
+        st.text(f"To know: {text}")
     speedup_table.show(answer, claim)
     if not other:
         batch_curve.show(runs, chosen.baseline, thing, evidence_list.put_back())

@@ -168,9 +168,8 @@ def _show_pair(pair: pairs.Pair) -> None:
         st.caption("These two configurations differ in")
         st.text(" · ".join(pair.check.differs))
     else:
-        note.callout("warning", "pair", "These two runs do not compare", pair.check.sentence())
-    for line in pair.check.notes:
-        st.text(f"To know: {line}")
+        lines = [pair.check.sentence(), *pair.check.notes]
+        note.callout("warning", "pair", "These two runs do not compare", "\n".join(lines))
 
 
 def _show_nearest(runs: pd.DataFrame, baseline: str) -> None:

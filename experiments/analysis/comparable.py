@@ -92,6 +92,7 @@ QUESTIONS = [
 ]
 """Everything that runs can be compared by."""
 NOT_RECORDED = "not recorded"
+_COMMIT_SHOWN = 9
 
 
 def may_differ(thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> frozenset[str]:
@@ -215,6 +216,24 @@ def _row(table: pd.DataFrame, run_id: str) -> pd.Series:
     return table.xs(run_id)  # type: ignore[return-value]
 
 
+def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
+    """What does not forbid a comparison of some runs and should be known.
+
+    Another version of the product is among it, as its training loop is part of what is timed. It forbids nothing: most
+    commits change no loop, and a team's runs would soon compare with none.
+
+    Args:
+        runs: rows of RUN_COLUMNS, the baseline's first.
+    """
+    table, which = fields(runs), "either" if len(runs) == 2 else "any"
+    notes = [f"{name} was not recorded for {which} run" for name in FIELDS if (table[name] == NOT_RECORDED).all()]
+    hosts = list(dict.fromkeys(map(_text, runs["host"])))
+    commits = list(dict.fromkeys(_text(each)[:_COMMIT_SHOWN] or NOT_RECORDED for each in runs["git_commit"]))
+    notes += [f"on other hosts: {' / '.join(hosts)}"] if len(hosts) > 1 else []
+    notes += [f"different versions of Speedup Lab: {' / '.join(commits)}"] if len(commits) > 1 else []
+    return tuple(notes) if len(runs) else ()
+
+
 def check(
     runs: pd.DataFrame, baseline: str, candidate: str, thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL
 ) -> Check:
@@ -229,7 +248,8 @@ def check(
     Raises:
         KeyError: an unknown run.
     """
-    table = fields(runs[runs["run_id"].isin([baseline, candidate])])
+    two = runs[runs["run_id"].isin([baseline, candidate])].sort_values("run_id", key=lambda ids: ids != baseline)
+    table = fields(two)
     first, second = _row(table, baseline), _row(table, candidate)
     allowed = may_differ(thing, rule)
     unequal = [name for name in FIELDS if first[name] != second[name]]
@@ -239,15 +259,9 @@ def check(
 
     in_the_way = [shown(name) for name in unequal if name not in allowed]
     differs = [shown(name) for name in unequal if name in allowed]
-    notes = [
-        f"{name} was not recorded for either run" for name in FIELDS if first[name] == second[name] == NOT_RECORDED
-    ]
-    hosts = runs.set_index("run_id")["host"]
-    if _text(hosts[baseline]) != _text(hosts[candidate]):
-        notes.append(f"on other hosts: {_text(hosts[baseline])} / {_text(hosts[candidate])}")
     if not in_the_way and not set(unequal) & set(own(thing)):
         in_the_way = [f"{thing.value}: is the same in both runs, so there is nothing to compare"]
-    return Check(not in_the_way, tuple(in_the_way), tuple(differs), tuple(notes))
+    return Check(not in_the_way, tuple(in_the_way), tuple(differs), notes_of(two))
 
 
 def cells(runs: pd.DataFrame, ignoring: Iterable[str] = ()) -> pd.Series:

@@ -16,6 +16,7 @@ from experiments.analysis.comparable import (
     fields,
     may_differ,
     naturalness,
+    notes_of,
     own,
 )
 from experiments.analysis.evidence import Evidence
@@ -59,6 +60,7 @@ class Speedups:
         table: SPEEDUP_COLUMNS, the fastest first.
         left_out: frame of `Evidence.left_out`.
         title: the finding in one sentence.
+        notes: what does not forbid the comparison and should be known.
     """
 
     baseline: str
@@ -69,6 +71,7 @@ class Speedups:
     table: pd.DataFrame
     left_out: pd.DataFrame
     title: str
+    notes: tuple[str, ...] = ()
 
 
 def to_compare(runs: pd.DataFrame, baseline: str, thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> list[str]:
@@ -134,6 +137,7 @@ def speedups(evidence: Evidence, baseline: str, thing: Thing, rule: BatchRule = 
         table=table,
         left_out=left_out,
         title=_title(table, labels[baseline], base),
+        notes=notes_of(everything.set_index("run_id", drop=False).loc[[*base, *(i for i in used if i not in base)]]),
     )
 
 

@@ -8,7 +8,7 @@ from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import words
 from tests.dashboard.seed import GPU_SEEN, SEEN, add_run, add_timed, cpu_and_gpu, timed
-from training.names import RunStatus
+from training.names import RunStatus, Tag
 from training.spec import RunSpec
 
 
@@ -120,3 +120,13 @@ def test_a_run_that_was_stopped_has_the_same_verdict_everywhere(home: Settings, 
     (unknown,) = report.unchecked[report.unchecked.iloc[:, 0].str.startswith("profiler on")].to_numpy().tolist()
     assert unknown == ["profiler on (profiler)", "all"]
     assert any("profiler on (profiler)" in text.value for text in page.text)
+
+
+def test_that_versions_of_the_product_differ_is_said_everywhere(home: Settings, open_page: OpenPage) -> None:
+    for device, commit in (("cpu", "a" * 40), ("gpu", "b" * 40)):
+        add_timed(home, RunSpec(device=device, group="mine", epochs=3), 5_000, **{Tag.GIT_COMMIT: commit})
+    said = "different versions of Speedup Lab: aaaaaaaaa / bbbbbbbbb"
+
+    assert f"To know: {said}" in words(open_page("speedup"))
+    (section,) = report_content.content(home, "mine").speedups
+    assert said in section.lines

@@ -274,6 +274,18 @@ def test_two_runs_compare_with_their_repeats(cli_run: Run, ten_times: dict[str, 
     refused(cli_run("compare", pair[0], pair[0][:8]), "the same run", "another")
 
 
+def test_versions_of_the_product_that_differ_are_said(cli_run: Run, settings: Settings) -> None:
+    pair = [
+        timed_run(settings, spec, 1000, tags={**tags, Tag.GIT_COMMIT: commit * 40})
+        for spec, tags, commit in ((CPU_RUN, TAGS, "a"), (GPU_RUN, GPU, "b"))
+    ]
+    said = "different versions of Speedup Lab: aaaaaaaaa / bbbbbbbbb"
+    assert f"to know   {said}\n" in cli_run("compare", *pair).out
+    assert f"to know   {said}\n" in cli_run("speedup").out
+    assert cli_run("compare", *pair, "--json").json["notes"] == [said]
+    assert cli_run("speedup", "--json").json["speedup"]["notes"] == [said]
+
+
 def test_what_is_in_the_way_of_a_comparison_is_said(
     cli_run: Run, settings: Settings, ten_times: dict[str, list[str]]
 ) -> None:
