@@ -13,7 +13,7 @@ import streamlit as st
 from dashboard import data
 from experiments import completing, questions, results
 from experiments.analysis import curve as curves_read
-from experiments.analysis import placement, placement_surprises, scaling, tables
+from experiments.analysis import pairs, placement, placement_surprises, scaling, tables
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.evidence import Evidence, gather
 from experiments.questions import Histories, Judgement
@@ -57,16 +57,29 @@ def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
     return tables.suggestions(runs)
 
 
+@st.cache_resource(max_entries=8, show_spinner=False)
+def others(runs: pd.DataFrame, run_id: str) -> pd.DataFrame:
+    """Every other configuration beside one of these runs; see `experiments.analysis.pairs.others`."""
+    return pairs.others(runs, run_id)
+
+
 @data.from_the_store
 def speedups(
-    runs: pd.DataFrame, baseline: str, thing: Thing, rule: BatchRule, put_back: Iterable[str]
+    runs: pd.DataFrame, baseline: str, thing: Thing, rule: BatchRule, put_back: Iterable[str], other: str = ""
 ) -> tuple[tables.Speedups, Evidence]:
     """Every configuration that matches a baseline against it, and what it rests on.
+
+    Args:
+        runs: rows of `ended_runs`.
+        baseline: a run of the baseline's configuration.
+        thing, rule: what the comparison is about.
+        put_back: doubtful runs that a person puts back by hand.
+        other: a run of the only configuration that is wanted; all that match if empty.
 
     Raises:
         KeyError: an unknown baseline.
     """
-    wanted = tables.to_compare(runs, baseline, thing, rule)
+    wanted = pairs.repeats(runs, baseline, other) if other else tables.to_compare(runs, baseline, thing, rule)
     found = evidence(runs[runs["run_id"].isin(wanted)], put_back)
     return tables.speedups(found, baseline, thing, rule), found
 

@@ -57,6 +57,7 @@ class Content:
     speedups: tuple[Section, ...]
     scaling: tuple[Section, ...]
     doubtful: pd.DataFrame
+    unchecked: pd.DataFrame
     environments: pd.DataFrame
     details: tuple[tuple[str, str], ...]
     commands: pd.DataFrame
@@ -75,7 +76,7 @@ def content(settings: Settings, group: str, put_back: frozenset[str] = frozenset
     """
     runs = questions.runs_of(settings, group)
     evidence = questions.of(settings, runs, runs["run_id"], put_back)
-    verdicts = _verdicts(settings, list(runs["run_id"]))
+    judged = _judged(settings, list(runs["run_id"]))
     table = fields(runs)
     alike = [name for name in table if table[name].nunique() == 1]
     environments, details = _environments(settings, runs)
@@ -84,22 +85,36 @@ def content(settings: Settings, group: str, put_back: frozenset[str] = frozenset
         group=group,
         common=pd.DataFrame({"field": alike, "value": [table[name].iloc[0] for name in alike]}),
         runs=_runs(evidence),
-        verdicts=verdicts,
+        verdicts=_verdicts(judged),
         speedups=(*_speedups(evidence, again), *_batches(evidence, again)),
         scaling=tuple(_curves(evidence, again)),
         doubtful=_doubtful(evidence),
+        unchecked=_unchecked(judged),
         environments=environments,
         details=details,
         commands=_commands(settings, runs),
     )
 
 
-def _verdicts(settings: Settings, run_ids: list[str]) -> pd.DataFrame:
-    """Where the time of each run went, as its page says it: against comparable runs, whatever their group."""
+def _judged(settings: Settings, run_ids: list[str]) -> dict[str, questions.Judgement]:
+    """What may be said of each run, as its page says it: against comparable runs, whatever their group."""
     everything, histories = questions.runs_of(settings), questions.Histories(settings)
-    found = {run_id: questions.judgement(settings, run_id, everything, histories.of).verdict for run_id in run_ids}
-    rows = [(run_id[:8], verdict.sentence()) for run_id, verdict in found.items() if verdict is not None]
+    return {run_id: questions.judgement(settings, run_id, everything, histories.of) for run_id in run_ids}
+
+
+def _verdicts(judged: dict[str, questions.Judgement]) -> pd.DataFrame:
+    rows = [(run_id[:8], each.sentence()) for run_id, each in judged.items() if each.verdict is not None]
     return pd.DataFrame(rows, columns=["run", "where the time went"])
+
+
+def _unchecked(judged: dict[str, questions.Judgement]) -> pd.DataFrame:
+    """What could have disturbed runs and was not recorded, each once with its runs."""
+    found: dict[str, list[str]] = {}
+    for run_id, each in judged.items():
+        for what in each.unchecked:
+            found.setdefault(what, []).append(run_id[:8])
+    rows = [(what, "all" if len(ids) == len(judged) else ", ".join(ids)) for what, ids in found.items()]
+    return pd.DataFrame(rows, columns=["not recorded, so not checked", "runs"])
 
 
 def _runs(evidence: Evidence) -> pd.DataFrame:
@@ -144,7 +159,7 @@ def _speedups(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
             title=found.title,
             figures=(figure,) if figure is not None else (),
             tables=tuple(each for each in (speedups_table(found), left_out_table(found.left_out)) if len(each)),
-            lines=tuple(filter(None, [speedup_figures.notice(found.table)])),
+            lines=tuple(filter(None, [speedup_figures.notice(found.table), *found.notes])),
             command=" ".join([*command, f"--rule={names[rule]}", *again]),
         )
 

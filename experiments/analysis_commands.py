@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from experiments import completing, questions, results
-from experiments.analysis import batch_curve, tables
-from experiments.analysis.comparable import BatchRule, Thing, cells
+from experiments.analysis import batch_curve, pairs, tables
+from experiments.analysis.comparable import QUESTIONS, BatchRule, Thing
 from experiments.analysis.placement import diff, moves
 from experiments.analysis.scaling import curves, devices
 from experiments.analysis.workers import workers
@@ -49,15 +49,18 @@ def speedup(settings: Settings, options: argparse.Namespace, answer: typing.Text
     if baseline and thing is not None and (options.rule or thing not in _SCALING):
         # Asked in full: that nothing matches is an answer too.
         chosen = [(baseline, thing, RULES[options.rule or "global"])]
-    found, batches = None, None
+    found, batches, near = None, None, []
     if len(chosen) == 1:
         found = questions.speedups(settings, runs, *chosen[0], _put_back(settings, options))
         batches = _batches(settings, runs, chosen[0][0], chosen[0][1], _put_back(settings, options))
+    if baseline and offered.empty:
+        near = _nearest(runs, baseline, thing, options.rule)
     if options.json:
         document = found and speedups_document(found)
         curve = batches and batch_document(batches)
         listed = records(offered.drop(columns="run_ids"))
-        print_json({"suggestions": listed, "speedup": document, "batch_curve": curve}, answer)
+        said = [{"run_id": each.candidate, "in_the_way": list(each.check.in_the_way)} for each in near]
+        print_json({"suggestions": listed, "speedup": document, "batch_curve": curve, "nearest": said}, answer)
         return DONE
     if found is not None:
         answer.write(speedups_text(found))
@@ -67,7 +70,19 @@ def speedup(settings: Settings, options: argparse.Namespace, answer: typing.Text
         say("several things can be compared: choose one with --baseline, --by and --rule")
     else:
         say("nothing can be compared yet: it takes finished runs that differ in one thing, such as the device")
+    answer.writelines(f"nearest  {each.candidate[:8]}  {safe(each.check.sentence())}\n" for each in near)
     return DONE
+
+
+def _nearest(runs: pd.DataFrame, baseline: str, thing: Thing | None, rule: str | None) -> list[pairs.Pair]:
+    """The finished runs that come nearest to a comparison with a baseline that nothing matches."""
+    asked = [
+        (each, batch)
+        for each, batch in QUESTIONS
+        if thing in (None, each) and (not rule or each not in _SCALING or batch == RULES[rule])
+    ]
+    finished = runs[(runs["status"] == RunStatus.FINISHED) | (runs["run_id"] == baseline)]
+    return pairs.nearest(finished, baseline, asked)
 
 
 def _batches(
@@ -183,24 +198,23 @@ def _missing_text(lacking: pd.DataFrame) -> str:
 
 def compare(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """Two runs: whether they may be compared and what came out, where their time went, what moved."""
-    pair = (results.find(settings, options.baseline), results.find(settings, options.candidate))
-    if pair[0] == pair[1]:
+    named = (results.find(settings, options.baseline), results.find(settings, options.candidate))
+    if named[0] == named[1]:
         raise UsageError(f"{options.candidate[:80]!r} is the same run as the first: name another one")
     runs = questions.runs_of(settings)
-    thing, rule, check = tables.pair(runs, *pair)
+    pair = pairs.pair(runs, *named)
+    thing, rule, check = pair.thing, pair.rule, pair.check
     found = None
     if check.possible:
-        numbers = cells(runs)
-        alike = numbers.index[numbers.isin(numbers[list(pair)])]
-        evidence = questions.of(settings, runs, alike, _put_back(settings, options))
-        found = tables.speedups(evidence, pair[0], thing, rule)
-    judged = {run_id: questions.judgement(settings, run_id, runs) for run_id in pair}
-    placements = [results.placement(settings, run_id) for run_id in pair]
+        evidence = questions.of(settings, runs, pairs.repeats(runs, *named), _put_back(settings, options))
+        found = tables.speedups(evidence, pair.baseline, thing, rule)
+    judged = {run_id: questions.judgement(settings, run_id, runs) for run_id in named}
+    placements = [results.placement(settings, run_id) for run_id in named]
     moved = moves(diff(*placements)) if all(map(len, placements)) else None
     if options.json:
         document = {
-            "baseline": pair[0],
-            "candidate": pair[1],
+            "baseline": pair.baseline,
+            "candidate": pair.candidate,
             "possible": check.possible,
             "by": str(thing) if check.possible else None,
             "rule": str(rule) if check.possible else None,
@@ -215,13 +229,13 @@ def compare(settings: Settings, options: argparse.Namespace, answer: typing.Text
         print_json(document, answer)
         return DONE
     answer.write(f"{safe(check.sentence())}\n")
-    answer.writelines(f"note: {safe(note)}\n" for note in check.notes)
     if found is not None:
         answer.write(f"\n{speedups_text(found)}")
+    else:
+        answer.writelines(f"note: {safe(note)}\n" for note in check.notes)
     answer.write("\n")
     for run_id, each in judged.items():
-        said = each.verdict.sentence() if each.verdict is not None else "has not started"
-        answer.write(f"{run_id[:8]}  {safe(said)}\n")
+        answer.write(f"{run_id[:8]}  {safe(each.sentence())}\n")
         answer.writelines(f"          {row['flag']}: {safe(row['detail'])}\n" for row in records(each.flags))
     if moved is not None:
         answer.write(f"\n{frame_text(moved)}\n")

@@ -36,6 +36,7 @@ def speedups_document(found: Speedups) -> dict[str, typing.Any]:
         "baseline_throughput": found.baseline_throughput,
         "table": records(found.table.drop(columns="cell")),
         "left_out": records(found.left_out),
+        "notes": list(found.notes),
     }
 
 
@@ -80,6 +81,7 @@ def speedups_text(found: Speedups) -> str:
     if math.isfinite(found.baseline_throughput):
         base += f", {found.baseline_throughput:,.0f} examples/s"
     lines = [safe(found.title), "", f"by        {found.thing}", f"baseline  {safe(found.baseline)} ({base})"]
+    lines += [f"to know   {safe(each)}" for each in found.notes]
     if len(found.table):
         lines += ["", frame_text(speedups_table(found), _WIDEST)]
     return "\n".join([*lines, *left_out_lines(found.left_out)]) + "\n"

@@ -272,11 +272,15 @@ def _json_row(row: results.Row) -> dict[str, typing.Any]:
 
 
 def record_fields(settings: Settings, run_id: str) -> dict[str, typing.Any]:
-    """A run's record as JSON has it: with where its time went, and what makes its timing doubtful."""
+    """A run's record as JSON has it: with where its time went, what makes its timing doubtful, and what might have."""
     from experiments import questions
 
     judged = questions.judgement(settings, run_id)
-    judgement = {"verdict": judged.verdict_fields(), "flags": judged.flags.to_dict("records")}
+    judgement = {
+        "verdict": judged.verdict_fields(),
+        "flags": judged.flags.to_dict("records"),
+        "unchecked": list(judged.unchecked),
+    }
     return results.record(settings, run_id) | judgement
 
 
@@ -294,10 +298,11 @@ def print_record(settings: Settings, run_id: str, options: argparse.Namespace, a
     if notice := record["tags"].get(Tag.NOTICE):
         answer.write(f"notice   {safe(notice)}\n")
     if judged.verdict is not None:
-        answer.write(f"verdict  {safe(judged.verdict.sentence())}\n")
+        answer.write(f"verdict  {safe(judged.sentence())}\n")
     for flag in judged.flags.to_dict("records"):
         effect = "stays out of figures" if flag["excludes"] else "stays in figures"
         answer.write(f"flag     {flag['flag']}: {safe(flag['detail'])} ({effect})\n")
+    answer.writelines(f"unknown  {safe(each)}: not recorded, so not checked\n" for each in judged.unchecked)
     shown: dict[str, Callable[[float], str]] = {"time/": duration, "throughput/": "{:,.0f}".format}
     groups: dict[str, Mapping[str, str]] = {
         "params": record["params"],

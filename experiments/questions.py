@@ -138,27 +138,39 @@ class Judgement:
     """What may be said of one run alone.
 
     Attributes:
-        verdict: where its time went; None for a run that has not started.
+        verdict: where its time went; None for a run that has not ended, or that ended too early to tell.
         flags: [flag, excludes, detail], what makes its timing doubtful.
         unchecked: what could have disturbed it and was not recorded.
+        ended: how it ended, where it did not finish; else empty.
     """
 
     verdict: Verdict | None
     flags: pd.DataFrame
     unchecked: tuple[str, ...] = ()
+    ended: str = ""
+
+    def sentence(self) -> str:
+        """The verdict in one line, marked where the run did not finish; why there is none where there is none."""
+        if self.verdict is None:
+            return "no verdict: it has not ended, or it ended before its speed was steady"
+        mark = f" (the run was cut short: {self.ended})" if self.ended else ""
+        return f"{self.verdict.sentence()}{mark}"
 
     def verdict_fields(self) -> dict[str, object] | None:
         """The verdict as plain values."""
         if self.verdict is None:
             return None
         found = self.verdict
-        return {"sentence": found.sentence(), "cause": str(found.cause), "share": found.share, "of": found.of}
+        return {"sentence": self.sentence(), "cause": str(found.cause), "share": found.share, "of": found.of}
 
 
 def judgement(
     settings: Settings, run_id: str, runs: pd.DataFrame | None = None, histories: ReadHistories | None = None
 ) -> Judgement:
     """One run's verdict and flags.
+
+    A run has a verdict when it has finished, or has ended otherwise with a steady state: what it did until then is as
+    good a measurement, and is marked. While a run goes on its shares still change.
 
     Its references are the newest finished runs that differ in little and whose timing is not doubtful. That simulated
     replicas share the hardware makes none doubtful where the run is simulated itself: the verdict says it.
@@ -186,6 +198,10 @@ def judgement(
     flags = together.flags
     doubtful = flags[flags["excludes"] & ((flags["flag"] != "simulated") | (not run["simulated"]))]
     usable = ~together.runs["run_id"].isin(set(doubtful["run_id"]) - {run_id})
-    found = verdict(run_id, together.runs[usable].reset_index(drop=True), together.steady, history)
-    mine = flags.loc[flags["run_id"] == run_id, ["flag", "excludes", "detail"]]
-    return Judgement(found, mine.reset_index(drop=True), tuple(validity.unchecked(run, history)))
+    status, steady = RunStatus(run["status"]), together.steady
+    found = None
+    if status == RunStatus.FINISHED or (status.is_terminal and steady.loc[steady["run_id"] == run_id, "steady"].any()):
+        found = verdict(run_id, together.runs[usable].reset_index(drop=True), steady, history)
+    mine = flags.loc[flags["run_id"] == run_id, ["flag", "excludes", "detail"]].reset_index(drop=True)
+    ended = str(status) if found is not None and status != RunStatus.FINISHED else ""
+    return Judgement(found, mine, tuple(validity.unchecked(run, history)), ended)

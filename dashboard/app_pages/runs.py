@@ -59,13 +59,18 @@ def _live_table(was_live: bool) -> None:
         shown = runs_table.filtered(runs, statuses, text, group)
         total = count(len(runs), "run")
         how_many = f"{total} in all" if len(shown) == len(runs) else f"{len(shown):,} of {total}"
-        st.caption(f"{how_many} · {int(is_live.sum()):,} waiting or running · choose a row to open it")
+        head = st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute")
+        head.caption(
+            f"{how_many} · {int(is_live.sum()):,} waiting or running · choose a row to open it", width="content"
+        )
         if shown.empty:
             note.empty("No run matches", "Clear the search or a status above.", ":material/filter_alt_off:")
             return
-        chosen = runs_table.show(shown, key="runs_table")
+        chosen, ticked = runs_table.show(shown, key="runs_table")
         if chosen:
             st.switch_page("app_pages/run.py", query_params={"run": chosen})
+        with head:
+            runs_table.show_compare(shown, ticked)
 
 
 st.title("Runs", anchor=False)

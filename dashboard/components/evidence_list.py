@@ -98,12 +98,20 @@ def show_alike(runs: pd.DataFrame, about: str) -> None:
 
 def _said(name: str, value: str) -> str:
     if name == "dataset_options":
-        return ", ".join(f"{option}={chosen}" for option, chosen in json.loads(value).items()) or "no option of the set"
+        return _options_said(value)
     if name == "simulated":
         return "simulated devices" if value == "true" else "real devices"
     if name == "cpu_threads" and not value.isdecimal():
         return f"CPU threads: {value}"
     return in_words(name, value)
+
+
+def _options_said(value: str) -> str:
+    try:
+        options = json.loads(value)
+    except (ValueError, RecursionError):  # someone else's run: what it says is shown as it is
+        return f"data set options {value}"
+    return ", ".join(f"{option}={chosen}" for option, chosen in options.items()) or "no option of the set"
 
 
 def show_runs(evidence: Evidence, labels: pd.Series, key: str) -> None:

@@ -43,8 +43,9 @@ def show_actions(run: Row, tags: Mapping[str, str]) -> None:
                     st.markdown("**Stop this run?** Finished epochs are kept.")
                     st.button("Yes, stop it", type="primary", on_click=data.cancel, args=(run_id,), key="run_stop_yes")
         if run["status"] == RunStatus.FINISHED:
+            # The run alone: the Speedup page finds its natural baseline.
             st.page_link(
-                "app_pages/speedup.py", label="Compare", icon=":material/speed:", query_params={"baseline": run_id}
+                "app_pages/speedup.py", label="Compare", icon=":material/speed:", query_params={"other": run_id}
             )
         if st.button("Use this spec again", icon=":material/content_copy:", key="run_again"):
             st.switch_page("app_pages/launch.py", query_params={"spec": run_id})
@@ -65,14 +66,14 @@ def show_state(run: Row) -> None:
 
 def show_verdict(run: Row) -> None:
     """Where the time of an ended run went, with the share behind it, and what makes its timing doubtful."""
-    if run["status"] != RunStatus.FINISHED:
+    if status.is_live(run["status"]):
         return
     found = analyses.judged(run["run_id"])
     if found.verdict is None:
         return
     excluding = found.flags[found.flags["excludes"]]
     with st.container(border=True, gap="xsmall", key="run_verdict"):
-        sentence = found.verdict.sentence()
+        sentence = found.sentence()
         st.markdown(":blue[:material/timer:] **Where the time went**")
         st.text(sentence[:1].upper() + sentence[1:])
         measured = [(cause, share.value) for cause, share in found.verdict.shares.items() if share.known]

@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard.components import status
 from dashboard.components.spec_values import CHOICE_LABELS
+from experiments.analysis import pairs
 
 SEARCHED = ("name", "workload", "dataset", "user", "group", "run_id", "reason")
 SHOWN = (
@@ -92,18 +93,22 @@ def column_config(timezone: str | None) -> dict[str, typing.Any]:
     }
 
 
-def show(runs: pd.DataFrame, key: str) -> str | None:
-    """Draws the table. Returns the run whose row or cell was chosen, None as long as none was.
+def show(runs: pd.DataFrame, key: str) -> tuple[str | None, list[str]]:
+    """Draws the table. Returns the run whose cell was clicked, None as long as none was, and the runs that are ticked.
 
-    A live table gains rows between drawing and click: the choice is read against the rows that were drawn.
+    A live table gains rows between drawing and click: the choice is read against the rows that were drawn, and a tick
+    stays with its run.
     """
-    drawn = st.session_state.get(f"{key}_drawn", [])
-    chosen = _chosen_row(st.session_state.get(key))
+    drawn, now = st.session_state.get(f"{key}_drawn", []), runs["run_id"].tolist()
+    clicked, ticked = _chosen(st.session_state.get(key), drawn)
+    ticked = [run_id for run_id in ticked if run_id in now]
+    if drawn != now and key in st.session_state:
+        st.session_state[key] = {"selection": {"rows": [now.index(run_id) for run_id in ticked]}}
     st.dataframe(
         table(runs),
         key=key,
         on_select="rerun",
-        selection_mode=["single-row", "single-cell"],
+        selection_mode=["multi-row", "single-cell"],
         hide_index=True,
         height="content" if len(runs) <= _ROWS_IN_SIGHT else 640,
         placeholder="–",
@@ -111,14 +116,30 @@ def show(runs: pd.DataFrame, key: str) -> str | None:
         alt="Runs, newest first",
         lazy=False,
     )
-    st.session_state[f"{key}_drawn"] = runs["run_id"].tolist()
-    return drawn[chosen] if chosen is not None and chosen < len(drawn) else None
+    st.session_state[f"{key}_drawn"] = now
+    return clicked, ticked
 
 
-def _chosen_row(state: typing.Any) -> int | None:
+def _chosen(state: typing.Any, drawn: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The run whose cell was clicked, and those that are ticked, of the rows that were drawn."""
     if not state:
-        return None
-    selection = state["selection"]
-    if selection["rows"]:
-        return int(selection["rows"][0])
-    return int(selection["cells"][0][0]) if selection["cells"] else None
+        return None, []
+    rows = [int(row) for row in state["selection"].get("rows", [])]
+    cells = [int(cell[0]) for cell in state["selection"].get("cells", [])]
+    clicked = next((drawn[row] for row in cells if row < len(drawn)), None)
+    return clicked, [drawn[row] for row in rows if row < len(drawn)]
+
+
+def show_compare(runs: pd.DataFrame, ticked: Sequence[str]) -> None:
+    """The link to the comparison of two ticked runs; it is there before, so that the table keeps its place."""
+    two = runs[runs["run_id"].isin(ticked)]
+    ready = len(two) == 2 and not two["status"].map(status.is_live).any()
+    query = dict(zip(("baseline", "other"), pairs.ordered(two), strict=True)) if ready else None
+    st.page_link(
+        "app_pages/speedup.py",
+        label="Compare the two ticked",
+        icon=":material/speed:",
+        disabled=not ready,
+        query_params=query,
+        help="Tick two runs that have ended, in the first column",
+    )

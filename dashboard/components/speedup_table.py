@@ -133,7 +133,7 @@ def show(answer: Speedups, claim: float | None) -> None:
 
 
 def show_what_is_missing(runs: pd.DataFrame) -> None:
-    """Where no two runs compare: says what is lacking, and leads to it."""
+    """Where there are no two configurations: says what is lacking, and leads to it."""
     finished = runs[runs["status"] == "FINISHED"]
     if finished.empty:
         note.empty(
@@ -147,7 +147,7 @@ def show_what_is_missing(runs: pd.DataFrame) -> None:
     newest = finished.iloc[0]
     one = len(finished) == 1
     note.empty(
-        "One run, and nothing to compare it with" if one else "No two runs differ in one thing only",
+        "One run, and nothing to compare it with" if one else "These runs are all alike",
         "Start a run that differs in exactly one thing: the device, the number of replicas, the batch size, the "
         "precision, or steps per execution. Three of each show how much equal runs differ.",
         ":material/speed:",

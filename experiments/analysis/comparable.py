@@ -79,8 +79,20 @@ _MAY_DIFFER: dict[Thing, frozenset[str]] = {
     Thing.MACHINE: frozenset({"machine", "gpu"}),
     Thing.PLACEMENT: frozenset({"manual_placement"}),
 }
+_OWN = {
+    Thing.DEVICE: ("device",),
+    Thing.REPLICAS: ("replicas",),
+    Thing.WORKERS: ("workers",),
+    Thing.BATCH: ("global_batch_size",),
+}
+"""Where not all that may differ is the thing itself: of these one must differ, the others only follow from it."""
 _SCALING = (Thing.REPLICAS, Thing.WORKERS)
+QUESTIONS = [
+    (thing, rule) for thing in Thing for rule in (BatchRule if thing in _SCALING else (BatchRule.FIXED_GLOBAL,))
+]
+"""Everything that runs can be compared by."""
 NOT_RECORDED = "not recorded"
+_COMMIT_SHOWN = 9
 
 
 def may_differ(thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> frozenset[str]:
@@ -92,6 +104,11 @@ def may_differ(thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> frozen
         return _MAY_DIFFER[thing]
     follows = "per_replica_batch_size" if rule is BatchRule.FIXED_GLOBAL else "global_batch_size"
     return _MAY_DIFFER[thing] | {follows}
+
+
+def own(thing: Thing) -> tuple[str, ...]:
+    """Fields of which one must differ, for a comparison to be about this thing."""
+    return _OWN.get(thing, tuple(sorted(_MAY_DIFFER[thing])))
 
 
 def _text(value: object) -> str:
@@ -199,6 +216,24 @@ def _row(table: pd.DataFrame, run_id: str) -> pd.Series:
     return table.xs(run_id)  # type: ignore[return-value]
 
 
+def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
+    """What does not forbid a comparison of some runs and should be known.
+
+    Another version of the product is among it, as its training loop is part of what is timed. It forbids nothing: most
+    commits change no loop, and a team's runs would soon compare with none.
+
+    Args:
+        runs: rows of RUN_COLUMNS, the baseline's first.
+    """
+    table, which = fields(runs), "either" if len(runs) == 2 else "any"
+    notes = [f"{name} was not recorded for {which} run" for name in FIELDS if (table[name] == NOT_RECORDED).all()]
+    hosts = list(dict.fromkeys(map(_text, runs["host"])))
+    commits = list(dict.fromkeys(_text(each)[:_COMMIT_SHOWN] or NOT_RECORDED for each in runs["git_commit"]))
+    notes += [f"on other hosts: {' / '.join(hosts)}"] if len(hosts) > 1 else []
+    notes += [f"different versions of Speedup Lab: {' / '.join(commits)}"] if len(commits) > 1 else []
+    return tuple(notes) if len(runs) else ()
+
+
 def check(
     runs: pd.DataFrame, baseline: str, candidate: str, thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL
 ) -> Check:
@@ -213,7 +248,8 @@ def check(
     Raises:
         KeyError: an unknown run.
     """
-    table = fields(runs[runs["run_id"].isin([baseline, candidate])])
+    two = runs[runs["run_id"].isin([baseline, candidate])].sort_values("run_id", key=lambda ids: ids != baseline)
+    table = fields(two)
     first, second = _row(table, baseline), _row(table, candidate)
     allowed = may_differ(thing, rule)
     unequal = [name for name in FIELDS if first[name] != second[name]]
@@ -223,15 +259,9 @@ def check(
 
     in_the_way = [shown(name) for name in unequal if name not in allowed]
     differs = [shown(name) for name in unequal if name in allowed]
-    notes = [
-        f"{name} was not recorded for either run" for name in FIELDS if first[name] == second[name] == NOT_RECORDED
-    ]
-    hosts = runs.set_index("run_id")["host"]
-    if _text(hosts[baseline]) != _text(hosts[candidate]):
-        notes.append(f"on other hosts: {_text(hosts[baseline])} / {_text(hosts[candidate])}")
-    if not in_the_way and not set(unequal) & _MAY_DIFFER[thing]:
+    if not in_the_way and not set(unequal) & set(own(thing)):
         in_the_way = [f"{thing.value}: is the same in both runs, so there is nothing to compare"]
-    return Check(not in_the_way, tuple(in_the_way), tuple(differs), tuple(notes))
+    return Check(not in_the_way, tuple(in_the_way), tuple(differs), notes_of(two))
 
 
 def cells(runs: pd.DataFrame, ignoring: Iterable[str] = ()) -> pd.Series:
@@ -282,6 +312,21 @@ def naturalness(table: pd.DataFrame, thing: Thing) -> pd.Series:
     return pd.Series(0.0, index=table.index)
 
 
+def matching(table: pd.DataFrame, chosen: pd.Series, thing: Thing, rule: BatchRule) -> pd.Series:
+    """Which runs may be compared with a chosen one by one thing.
+
+    Args:
+        table: frame of `fields`.
+        chosen: the fields of the chosen run.
+        thing: what the comparison is about.
+        rule: for replicas and workers, which batch must agree.
+    """
+    unequal = table != chosen
+    in_the_way = unequal[[name for name in FIELDS if name not in may_differ(thing, rule)]]
+    found: pd.Series = ~in_the_way.any(axis=1) & unequal[list(own(thing))].any(axis=1)
+    return found
+
+
 def baselines(runs: pd.DataFrame, run_id: str, thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> pd.DataFrame:
     """The runs that a chosen run may be compared with by one thing, the natural baseline first.
 
@@ -302,14 +347,7 @@ def baselines(runs: pd.DataFrame, run_id: str, thing: Thing, rule: BatchRule = B
     """
     table = fields(runs)
     chosen = _row(table, run_id)
-    allowed = may_differ(thing, rule)
-    same = (table[[name for name in FIELDS if name not in allowed]] == chosen.drop(list(allowed))).all(axis=1)
-    other = (table[sorted(_MAY_DIFFER[thing])] != chosen[sorted(_MAY_DIFFER[thing])]).any(axis=1)
-    if thing in _SCALING:
-        other &= table[thing.value] != chosen[thing.value]
-    if thing is Thing.DEVICE:
-        other &= table["device"] != chosen["device"]
-    found = table[same & other]
+    found = table[matching(table, chosen, thing, rule)]
     cell = cells(runs)[found.index]
     differs = [
         "; ".join(f"{name}: {row[name]} / {chosen[name]}" for name in FIELDS if row[name] != chosen[name])

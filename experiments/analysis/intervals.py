@@ -64,7 +64,7 @@ def between_runs(log_values: np.ndarray) -> LogMean:
     return LogMean(float(values.mean()), variance, float(runs - 1), runs)
 
 
-def difference(first: LogMean, second: LogMean) -> tuple[Interval, float]:
+def difference(first: LogMean, second: LogMean, level: float = LEVEL) -> tuple[Interval, float]:
     """Interval of `first.mean - second.mean` by Welch's unequal-variances t.
 
     Source: B. L. Welch, "The generalization of 'Student's' problem when several different population variances are
@@ -80,8 +80,17 @@ def difference(first: LogMean, second: LogMean) -> tuple[Interval, float]:
         return Interval(value, math.nan, math.nan), 0.0
     parts = ((first.variance, first.df), (second.variance, second.df))
     df = total**2 / sum(variance**2 / df for variance, df in parts if variance > 0)
-    half = t_quantile(df) * math.sqrt(total)
+    half = t_quantile(df, level) * math.sqrt(total)
     return Interval(value, value - half, value + half), df
+
+
+def corrected(comparisons: int) -> float:
+    """The level of each of several intervals at which all of them together cover as often as one alone should.
+
+    Bonferroni's: the chance to miss is shared out equally. Source: O. J. Dunn, "Multiple comparisons among means",
+    J. American Statistical Association 56 (1961).
+    """
+    return 1 - (1 - LEVEL) / max(comparisons, 1)
 
 
 def exponential(interval: Interval) -> Interval:

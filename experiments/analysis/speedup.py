@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 import pandas as pd
 
-from experiments.analysis.intervals import Interval, LogMean, between_runs, difference, exponential, quotient
+from experiments.analysis.intervals import LEVEL, Interval, LogMean, between_runs, difference, exponential, quotient
 
 
 class Basis(StrEnum):
@@ -38,7 +38,7 @@ class Ratio:
 
     Attributes:
         ratio: geometric mean of the candidate's runs over that of the baseline's; never clamped.
-        low, high: 95% interval; NaN where there is none.
+        low, high: 95% interval unless another level was asked for; NaN where there is none.
         basis: where the interval comes from.
         called: what the interval allows to say. Only spread between runs allows "faster" or "slower".
         candidate_runs, baseline_runs: how many runs are behind each side.
@@ -86,8 +86,9 @@ def ratio_of(
     baseline: np.ndarray,
     candidate_errors: tuple[np.ndarray, np.ndarray] | None = None,
     baseline_errors: tuple[np.ndarray, np.ndarray] | None = None,
+    level: float = LEVEL,
 ) -> Ratio:
-    """The ratio of two sets of speeds with its 95% interval.
+    """The ratio of two sets of speeds with its interval.
 
     Two or more runs on both sides: Welch's t on the logs of the runs' speeds, so that what decides is how much equal
     runs differ. More than one run on one side only: that side's spread is assumed for the other. One run each: the
@@ -99,6 +100,7 @@ def ratio_of(
         candidate, baseline: [runs] speeds, such as examples per second, all positive.
         candidate_errors, baseline_errors: ([runs] standard errors of the log speed within each run, [runs] their
             degrees of freedom), used for one run each; None when not known.
+        level: how often the interval shall cover.
     """
     runs = len(candidate), len(baseline)
     if 0 in runs:
@@ -107,14 +109,16 @@ def ratio_of(
         return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *runs, note)
     logs = np.log(candidate), np.log(baseline)
     if min(runs) > 1:
-        interval, _ = difference(between_runs(logs[0]), between_runs(logs[1]))
+        interval, _ = difference(between_runs(logs[0]), between_runs(logs[1]), level)
         basis, note = Basis.BETWEEN_RUNS, ""
     elif max(runs) > 1:
         spread = logs[0] if runs[0] > 1 else logs[1]
         variance, df = float(spread.var(ddof=1)), len(spread) - 1
         value = float(logs[0].mean() - logs[1].mean())
         # One variance serves both sides, so its degrees of freedom count once.
-        interval, _ = difference(LogMean(value, variance * (1 / runs[0] + 1 / runs[1]), df, 0), LogMean(0.0, 0.0, 1, 0))
+        interval, _ = difference(
+            LogMean(value, variance * (1 / runs[0] + 1 / runs[1]), df, 0), LogMean(0.0, 0.0, 1, 0), level
+        )
         basis, note = Basis.ONE_SIDE, "one run on one side: its spread is assumed to be the other side's"
     else:
         errors = [
@@ -122,7 +126,7 @@ def ratio_of(
             for pair in (candidate_errors, baseline_errors)
         ]
         sides = [_within_runs(values, *error) for values, error in zip(logs, errors, strict=True)]
-        interval, _ = difference(*sides)
+        interval, _ = difference(*sides, level)
         basis, note = Basis.WITHIN_RUNS, ONE_RUN_EACH
     if not interval.known:
         basis = Basis.NOTHING
@@ -144,13 +148,16 @@ def _chosen(steady: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
     return chosen
 
 
-def steady_speedup(steady: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[str]) -> Ratio:
+def steady_speedup(
+    steady: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[str], level: float = LEVEL
+) -> Ratio:
     """Speedup of steady throughput, warm-up, validation and start-up excluded.
 
     Args:
         steady: frame of `timing.steady_states`.
         baseline, candidate: run ids of equal runs each; runs without a steady state are left out and counted in the
             note.
+        level: how often the interval shall cover.
 
     Raises:
         KeyError: a run that is not in the frame.
@@ -162,7 +169,7 @@ def steady_speedup(steady: pd.DataFrame, baseline: Sequence[str], candidate: Seq
         sides.append(rows[rows["steady"]])
     speeds = [side["throughput"].to_numpy() for side in sides]
     errors = [(side["relative_se"].to_numpy(), side["df"].to_numpy()) for side in sides]
-    found = ratio_of(speeds[0], speeds[1], errors[0], errors[1])
+    found = ratio_of(speeds[0], speeds[1], errors[0], errors[1], level)
     if not left_out:
         return found
     note = "; ".join(filter(None, [found.note, f"left out {len(left_out)}: {left_out[0]}"]))
@@ -251,6 +258,12 @@ class BreakEven:
     low: float
     high: float
     note: str
+
+    def sentence(self) -> str:
+        """The note with the interval, where there is one that says something."""
+        if not (math.isfinite(self.high) and self.high > 0):
+            return self.note
+        return f"{self.note} ({self.low:.1f} to {self.high:.1f} epochs)"
 
 
 def break_even(cost: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[str]) -> BreakEven:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from experiments.analysis.comparable import (
+    QUESTIONS,
     BatchRule,
-    Check,
     Thing,
     baselines,
     cells,
@@ -16,8 +16,11 @@ from experiments.analysis.comparable import (
     fields,
     may_differ,
     naturalness,
+    notes_of,
+    own,
 )
 from experiments.analysis.evidence import Evidence
+from experiments.analysis.intervals import corrected
 from experiments.analysis.speedup import Called, break_even, end_to_end_speedup, steady_speedup
 
 SPEEDUP_COLUMNS = {
@@ -38,9 +41,12 @@ SPEEDUP_COLUMNS = {
     "end_to_end_high": "float64",
     "end_to_end_sentence": "str",
     "break_even_epochs": "float64",
+    "break_even_low": "float64",
+    "break_even_high": "float64",
     "break_even": "str",
 }
-"""`run_ids` is a tuple of equal runs. `throughput` is their geometric mean in examples per second."""
+"""`run_ids` is a tuple of equal runs. `throughput` is their geometric mean in examples per second. `break_even_low`
+and `break_even_high` are in epochs, before rounding."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Speedups:
         table: SPEEDUP_COLUMNS, the fastest first.
         left_out: frame of `Evidence.left_out`.
         title: the finding in one sentence.
+        notes: what does not forbid the comparison and should be known.
     """
 
     baseline: str
@@ -65,6 +72,7 @@ class Speedups:
     table: pd.DataFrame
     left_out: pd.DataFrame
     title: str
+    notes: tuple[str, ...] = ()
 
 
 def to_compare(runs: pd.DataFrame, baseline: str, thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> list[str]:
@@ -114,7 +122,8 @@ def speedups(evidence: Evidence, baseline: str, thing: Thing, rule: BatchRule = 
         row |= {"ratio": found.ratio, "low": found.low, "high": found.high, "called": str(found.called)}
         row |= {"basis": str(found.basis), "sentence": found.sentence(), "end_to_end": whole.ratio}
         row |= {"end_to_end_low": whole.low, "end_to_end_high": whole.high, "end_to_end_sentence": whole.sentence()}
-        row |= {"break_even_epochs": paid.epochs, "break_even": paid.note}
+        row |= {"break_even_epochs": paid.epochs, "break_even_low": paid.low, "break_even_high": paid.high}
+        row |= {"break_even": paid.sentence()}
         rows.append(row)
     table = pd.DataFrame(rows, columns=list(SPEEDUP_COLUMNS)).astype(SPEEDUP_COLUMNS)
     table = table.sort_values("ratio", ascending=False, kind="stable", ignore_index=True)
@@ -128,7 +137,8 @@ def speedups(evidence: Evidence, baseline: str, thing: Thing, rule: BatchRule = 
         rule=rule,
         table=table,
         left_out=left_out,
-        title=_title(table, labels[baseline], base),
+        title=title(table, labels[baseline], base, steady),
+        notes=notes_of(everything.set_index("run_id", drop=False).loc[[*base, *(i for i in used if i not in base)]]),
     )
 
 
@@ -137,21 +147,35 @@ def _mean_throughput(steady: pd.DataFrame, run_ids: Iterable[str]) -> float:
     return math.exp(sum(map(math.log, speeds)) / len(speeds)) if len(speeds) else math.nan
 
 
-def _title(table: pd.DataFrame, baseline: str, base: list[str]) -> str:
-    """The finding: the fastest configuration, by what the intervals allow to say."""
+def title(table: pd.DataFrame, baseline: str, base: list[str], steady: pd.DataFrame) -> str:
+    """The finding: the fastest configuration, by what the intervals allow to say.
+
+    Who names the fastest of many picks by their noise, too: with eight equal configurations one is called faster in
+    every tenth table. The title's own interval therefore holds for all comparisons together
+    (`intervals.corrected`); the table's rows answer one question each and keep theirs. That everything is slower needs
+    no correction, as each single comparison has to say so. Source: R. L. Berger, "Multiparameter hypothesis testing
+    and acceptance sampling", Technometrics 24 (1982).
+    """
     if not base:
         return f"No run of the baseline ({baseline}) can be used"
     if table.empty:
         return "Nothing to compare with the baseline yet"
+    called = table[table["called"] != Called.UNKNOWN]
+    for row in called[called["called"] == Called.FASTER].to_dict("records"):
+        sure = steady_speedup(steady, base, row["run_ids"], corrected(len(called)))
+        if sure.called is Called.FASTER:
+            return f"{row['label']} is {sure.sentence().partition(',')[0]} as fast as {baseline}{_allowance(called)}"
     best = table.iloc[0]
-    faster = table[table["called"] == Called.FASTER]
-    if len(faster):
-        return f"{faster.iloc[0]['label']} is {faster.iloc[0]['sentence'].partition(',')[0]} as fast as {baseline}"
     if best["called"] == Called.UNKNOWN:
         return f"{best['label']} ran at {best['ratio']:.2f}x of {baseline}: too few runs to call it a difference"
     if (table["called"] == Called.SLOWER).all():
         return f"{baseline} is the fastest: everything else is slower"
-    return f"No configuration is surely faster than {baseline}"
+    return f"No configuration is surely faster than {baseline}{_allowance(called)}"
+
+
+def _allowance(called: pd.DataFrame) -> str:
+    """Says why the title's interval is wider than the row's, and may claim less."""
+    return f", {len(called)} comparisons allowed for" if len(called) > 1 else ""
 
 
 def labels_of(runs: pd.DataFrame) -> pd.Series:
@@ -229,11 +253,11 @@ def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
     order = {run_id: position for position, run_id in enumerate(table.index)}
     rows = []
-    for thing, rule in _QUESTIONS:
+    for thing, rule in QUESTIONS:
         keys = [name for name in table if name not in may_differ(thing, rule)]
         for _, group in table.groupby(keys, sort=False):
             # Most runs of a team stand alone: only a set that differs in the thing itself is looked at closer.
-            if not _differs(group, thing):
+            if len(group) < 2 or not (group[list(own(thing))].nunique() > 1).any():
                 continue
             mine = finished[finished["run_id"].isin(group.index)]
             newest = min(group.index, key=order.__getitem__)
@@ -242,13 +266,6 @@ def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
     found = pd.DataFrame(rows, columns=[*SUGGESTION_COLUMNS, "newest"])
     found = found.sort_values(["newest"], kind="stable", ignore_index=True)
     return found[list(SUGGESTION_COLUMNS)].astype(SUGGESTION_COLUMNS)
-
-
-_QUESTIONS = [
-    (thing, rule)
-    for thing in Thing
-    for rule in (BatchRule if thing in (Thing.REPLICAS, Thing.WORKERS) else (BatchRule.FIXED_GLOBAL,))
-]
 
 
 def _suggestion(mine: pd.DataFrame, table: pd.DataFrame, thing: Thing, rule: BatchRule, baseline: str) -> dict:
@@ -278,30 +295,11 @@ def suggestions_for(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """
     finished = runs[(runs["status"] == "FINISHED") | (runs["run_id"] == baseline)]
     rows = []
-    for thing, rule in _QUESTIONS:
+    for thing, rule in QUESTIONS:
         mine = finished[finished["run_id"].isin(to_compare(finished, baseline, thing, rule))]
         if cells(mine).nunique() > 1:
             rows.append(_suggestion(mine, fields(mine), thing, rule, baseline))
     return pd.DataFrame(rows, columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
-
-
-_OWN_FIELD = {
-    Thing.BATCH: "global_batch_size",
-    Thing.DETERMINISM: "deterministic",
-    Thing.DATA_OPTIONS: "dataset_options",
-    Thing.PLACEMENT: "manual_placement",
-}
-
-
-_OWN_FIELDS = {Thing.VERSIONS: ("tensorflow", "keras"), Thing.MACHINE: ("machine", "gpu")}
-
-
-def _differs(group: pd.DataFrame, thing: Thing) -> bool:
-    if len(group) < 2:
-        return False
-    if thing in _OWN_FIELDS:
-        return any(group[name].nunique() > 1 for name in _OWN_FIELDS[thing])
-    return bool(group[_OWN_FIELD.get(thing, thing.value)].nunique() > 1)
 
 
 def _natural(table: pd.DataFrame, thing: Thing) -> str:
@@ -321,21 +319,3 @@ def _common(group: pd.DataFrame, thing: Thing) -> str:
     if group["global_batch_size"].nunique() == 1:
         shown.append(f"batch {first['global_batch_size']}")
     return ", ".join(shown)
-
-
-def pair(runs: pd.DataFrame, baseline: str, candidate: str) -> tuple[Thing, BatchRule, Check]:
-    """The thing by which two runs may be compared, found by looking: the first that fits.
-
-    Returns:
-        The thing, the rule, and the check; where nothing fits, the check that has the fewest fields in the way.
-
-    Raises:
-        KeyError: an unknown run.
-    """
-    tried: list[tuple[Thing, BatchRule, Check]] = []
-    for thing, rule in _QUESTIONS:
-        found = check(runs, baseline, candidate, thing, rule)
-        if found.possible:
-            return thing, rule, found
-        tried.append((thing, rule, found))
-    return min(tried, key=lambda each: len(each[2].in_the_way))

@@ -80,6 +80,7 @@ RUN_COLUMNS: dict[str, str] = {
     "gpu_model": _TEXT,
     "tensorflow": _TEXT,
     "keras": _TEXT,
+    "git_commit": _TEXT,  # of the product's code, which is what was timed
     "replicas_in_sync": _WHOLE,
     "jit_compile_resolved": _TEXT,
     "devices_asked": _TEXT,
@@ -116,6 +117,7 @@ _TAG_COLUMNS = {
     "gpu_model": Tag.GPU_MODEL,
     "tensorflow": Tag.TENSORFLOW,
     "keras": Tag.KERAS,
+    "git_commit": Tag.GIT_COMMIT,
     "jit_compile_resolved": Tag.JIT_COMPILE,
     "devices_asked": Tag.DEVICES_ASKED,
     "devices_seen": Tag.DEVICES_SEEN,

@@ -50,6 +50,31 @@ def test_typed_names_are_shown_as_typed_in_the_table(page: Page, lab: Lab, nasty
         expect(cells(page, name).first).to_be_attached()
 
 
+def test_a_click_opens_a_run_and_two_ticks_compare(page: Page, lab: Lab) -> None:
+    for seed in (1, 2):
+        add_run(lab.settings, RunSpec(name=f"ticked {seed}", precision=("float32", "mixed_bfloat16")[seed - 1]))
+    page.goto(f"{lab.address}/runs?runs_text=ticked")
+    expect(cells(page, "ticked 1")).to_be_attached()
+    compare = page.get_by_role("link", name="Compare the two ticked")
+    grid = page.get_by_test_id("stDataFrame").bounding_box()
+    assert grid
+
+    for row in (0, 1):
+        page.mouse.click(grid["x"] + 16, grid["y"] + 52 + 35 * row)
+    expect(compare).to_have_attribute("href", re.compile("baseline=.*other="))
+    compare.click()
+
+    expect(page.get_by_role("heading", name="Speedup")).to_be_visible()
+    expect(page.get_by_text("precision: float32 / mixed_bfloat16")).to_be_visible()
+
+    page.goto(f"{lab.address}/runs?runs_text=ticked")
+    expect(cells(page, "ticked 1")).to_be_attached()
+    grid = page.get_by_test_id("stDataFrame").bounding_box()
+    assert grid
+    page.mouse.click(grid["x"] + 250, grid["y"] + 52)
+    expect(page.get_by_role("heading", name="ticked 2")).to_be_visible()
+
+
 def test_nothing_is_fetched_from_another_host(page: Page, lab: Lab, nasty: dict[str, str]) -> None:
     hosts: set[str | None] = set()
     page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))

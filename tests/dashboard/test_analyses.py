@@ -7,7 +7,8 @@ from experiments import questions, results
 from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import words
-from tests.dashboard.seed import GPU_SEEN, add_run, add_timed, cpu_and_gpu, timed
+from tests.dashboard.seed import GPU_SEEN, SEEN, add_run, add_timed, cpu_and_gpu, timed
+from training.names import RunStatus, Tag
 from training.spec import RunSpec
 
 
@@ -103,3 +104,29 @@ def test_a_page_a_command_and_a_report_say_the_same_of_a_run(home: Settings, ope
     sentence = said.sentence()
     assert sentence[:1].upper() + sentence[1:] in [text.value for text in page.text]
     assert report.verdicts["where the time went"].tolist() == [sentence]
+
+
+def test_a_run_that_was_stopped_has_the_same_verdict_everywhere(home: Settings, open_page: OpenPage) -> None:
+    spec = RunSpec(epochs=9, group="mine")
+    run_id = add_run(home, spec, RunStatus.KILLED, points=timed(5_000), tags={**SEEN, "replicas_in_sync": "1"})
+    sentence = questions.judgement(home, run_id).sentence()
+    assert sentence.endswith(" (the run was cut short: KILLED)")
+
+    page = open_page("run", run=run_id)
+    report = report_content.content(home, "mine")
+
+    assert sentence[:1].upper() + sentence[1:] in [text.value for text in page.text]
+    assert report.verdicts["where the time went"].tolist() == [sentence]
+    (unknown,) = report.unchecked[report.unchecked.iloc[:, 0].str.startswith("profiler on")].to_numpy().tolist()
+    assert unknown == ["profiler on (profiler)", "all"]
+    assert any("profiler on (profiler)" in text.value for text in page.text)
+
+
+def test_that_versions_of_the_product_differ_is_said_everywhere(home: Settings, open_page: OpenPage) -> None:
+    for device, commit in (("cpu", "a" * 40), ("gpu", "b" * 40)):
+        add_timed(home, RunSpec(device=device, group="mine", epochs=3), 5_000, **{Tag.GIT_COMMIT: commit})
+    said = "different versions of Speedup Lab: aaaaaaaaa / bbbbbbbbb"
+
+    assert f"To know: {said}" in words(open_page("speedup"))
+    (section,) = report_content.content(home, "mine").speedups
+    assert said in section.lines

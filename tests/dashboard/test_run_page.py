@@ -56,6 +56,9 @@ def test_a_finished_run(morning: dict[str, str], open_page: OpenPage) -> None:
     phases = table(app, "Time by phase")
     assert "training, first epoch (warm-up)" in phases["phase"].tolist()
     assert table(app, "Time by epoch")["Epoch"].tolist()[0] == "1 (warm-up)"
+    # It is compared as the candidate: its natural baseline is found where it is compared.
+    (compare,) = [link for link in app.page_link if link.proto.label == "Compare"]
+    assert compare.proto.query_string == f"other={morning['finished']}"
     # It has ended: nothing to stop.
     assert [button.label for button in app.button] == ["Use this spec again"]
 

@@ -1,14 +1,18 @@
 """Runs: nothing, one of each kind, thousands; filters in the address; a row leads to its run."""
 
 import time
+import typing
+from urllib.parse import parse_qs
 
 import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
 
 from dashboard.components.text import count
 from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import table, words
-from tests.dashboard.seed import NASTY_NAMES, add_many, add_run
+from tests.dashboard.seed import NASTY_NAMES, add_many, add_run, cpu_and_gpu
 from training.names import RunStatus
 from training.spec import RunSpec
 
@@ -86,6 +90,47 @@ def test_nasty_names_reach_the_table_unchanged(home: Settings, open_page: OpenPa
 
     for column in ("name", "user", "group"):
         assert sorted(shown[column]) == sorted(NASTY_NAMES)
+
+
+def _tick(app: AppTest, *names: str) -> None:
+    shown = table(app, ALT)["name"].tolist()
+    app.session_state["runs_table"] = {"selection": {"rows": [shown.index(name) for name in names]}}
+    app.run()
+    assert not app.exception
+
+
+def _compare(app: AppTest) -> typing.Any:
+    return next(link.proto for link in app.page_link if link.proto.label == "Compare the two ticked")
+
+
+def test_two_ticked_runs_lead_to_their_comparison(home: Settings, open_page: OpenPage) -> None:
+    ids = cpu_and_gpu(home, repeats=1)
+    add_run(home, RunSpec(name="still there"), RunStatus.RUNNING)
+    app = open_page("runs")
+    assert _compare(app).disabled
+
+    _tick(app, "gpu 0", "cpu 0")
+
+    assert not _compare(app).disabled
+    assert parse_qs(_compare(app).query_string) == {"baseline": ids["cpu"], "other": ids["gpu"]}
+
+    _tick(app, "gpu 0", "still there")
+
+    assert _compare(app).disabled
+
+
+def test_a_tick_stays_with_its_run_when_a_run_is_added(home: Settings, open_page: OpenPage) -> None:
+    ids = cpu_and_gpu(home, repeats=1)
+    app = open_page("runs")
+    _tick(app, "gpu 0", "cpu 0")
+    add_run(home, RunSpec(name="newest"))
+    st.cache_resource.clear()  # else the table may be a second old
+
+    app.run()
+
+    assert table(app, ALT)["name"].tolist()[0] == "newest"
+    assert parse_qs(_compare(app).query_string) == {"baseline": ids["cpu"], "other": ids["gpu"]}
+    assert app.session_state["runs_table"]["selection"]["rows"] == [1, 2]
 
 
 @pytest.mark.alone

@@ -1,12 +1,15 @@
 """Speedup: nothing, one run, pairs, typed names, doubtful runs put back, the address, what is claimed."""
 
+import re
+
 import pytest
 from mlflow.entities import Metric as Point
 
+from experiments import queue
 from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import charts, table, words
-from tests.dashboard.seed import GPU_SEEN, NASTY_NAMES, add_run, add_timed, cpu_and_gpu, timed
+from tests.dashboard.seed import GPU_SEEN, NASTY_NAMES, add_run, add_timed, cpu_and_gpu, gpu_scaling, timed
 from training.names import Metric, RunStatus
 from training.spec import RunSpec
 
@@ -52,7 +55,7 @@ def test_cpu_against_gpu(home: Settings, open_page: OpenPage) -> None:
     assert row["Steady speedup"].startswith("8.0")
     assert row["Interval from"] == "spread between runs"
     assert row["Claimed"] == "10x"
-    assert row["Its start"] == "has paid for its start after 1 epoch"
+    assert re.fullmatch(r"has paid for its start after 1 epoch \(0\.\d to \d\.\d epochs\)", row["Its start"])
     assert 1 < float(row["Whole run"][:-1]) < 8
     assert "Against 3 baseline runs at 5,0" in words(app)
     assert "these runs differ in device, with what follows from it, and agree in" in words(app)
@@ -170,11 +173,95 @@ def test_a_pair_finds_what_it_differs_in(home: Settings, open_page: OpenPage) ->
 
     assert app.query_params["thing"] == "precision"
     assert table(app, ALT)["Configuration"].tolist() == ["mixed_float16"]
+    assert "precision: float32 / mixed_float16" in words(app)
 
     app = open_page("speedup", baseline=ids["cpu"][0], other=half)
 
     assert "These two runs do not compare" in words(app)
     assert "cannot be compared: precision: float32 / mixed_float16" in words(app)
+    assert not charts(app)
+
+
+def test_one_run_is_chosen_to_compare_with_and_all_that_match_again(home: Settings, open_page: OpenPage) -> None:
+    ids = cpu_and_gpu(home, repeats=1)
+    half = add_timed(home, RunSpec(device="gpu", precision="mixed_float16", epochs=3, name="half"), 60_000)
+    app = open_page("speedup", baseline=ids["cpu"][0])
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+    box = app.selectbox(key="speedup_other")
+    assert [option.partition(" – ")[0] for option in box.options] == ["gpu 0", "half"]
+    assert "does not compare: 1 field in the way" in box.options[1]
+
+    app.selectbox(key="speedup_other").set_value(half).run()
+
+    assert app.query_params["other"] == half
+    assert "cannot be compared: precision: float32 / mixed_float16" in words(app)
+    assert not charts(app)
+
+    app.selectbox(key="speedup_other").set_value(None).run()
+
+    assert "other" not in app.query_params
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+
+
+def test_a_pair_leaves_out_what_else_matches(home: Settings, open_page: OpenPage) -> None:
+    sweep = _batches(home, repeats=1)
+    other = add_timed(home, RunSpec(device="cpu", epochs=3, global_batch_size=64, name="middle"), 3_500)
+
+    app = open_page("speedup", baseline=sweep["cpu"], other=other)
+
+    assert len(table(app, ALT)) == len(charts(app)) == 1
+    assert "global_batch_size: 8 / 64" in words(app)
+
+
+def test_a_baseline_that_nothing_matches_names_the_fields_and_shows_no_other_comparison(
+    home: Settings, open_page: OpenPage
+) -> None:
+    cpu_and_gpu(home, repeats=1)
+    alone = add_timed(home, RunSpec(precision="mixed_bfloat16", deterministic=True, name=NASTY_NAMES[0]), 900)
+
+    app = open_page("speedup", baseline=alone)
+
+    assert "No run compares with this one" in words(app)
+    (said,) = [text.value for text in app.text if "Baseline:" in text.value]
+    assert said.splitlines() == [
+        f"Baseline: {NASTY_NAMES[0]}",
+        "cpu 0: cannot be compared: deterministic: true / false",
+        "gpu 0: cannot be compared: precision: mixed_bfloat16 / float32; deterministic: true / false",
+    ]
+    assert not charts(app)
+
+
+def test_two_runs_that_differ_in_two_things_are_no_dead_end(home: Settings, open_page: OpenPage) -> None:
+    add_timed(home, RunSpec(name="plain"), 1_000)
+    newest = add_timed(home, RunSpec(precision="mixed_bfloat16", deterministic=True), 900)
+
+    app = open_page("speedup")
+
+    assert "plain: cannot be compared: deterministic: true / false" in words(app)
+    assert [link.proto.query_string for link in app.page_link] == [f"spec={newest}"]
+
+
+def test_a_run_alone_in_the_address_finds_its_natural_baseline(home: Settings, open_page: OpenPage) -> None:
+    ids = cpu_and_gpu(home, repeats=2)
+
+    app = open_page("speedup", other=ids["gpu"][0])
+
+    assert (app.query_params["baseline"], app.query_params["other"]) == (ids["cpu"][1], ids["gpu"][0])
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+
+    app = open_page("speedup", other=ids["cpu"][0])
+
+    assert "other" not in app.query_params
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+
+
+def test_an_other_run_that_is_a_repeat_or_gone_is_said(home: Settings, open_page: OpenPage) -> None:
+    ids = cpu_and_gpu(home, repeats=2)
+
+    assert "all fields are the same in both runs" in words(
+        open_page("speedup", baseline=ids["cpu"][0], other=ids["cpu"][1])
+    )
+    assert "has not ended, or is not among these" in words(open_page("speedup", other="f" * 32))
 
 
 def _batches(home: Settings, repeats: int = 3) -> dict[str, str]:
@@ -210,3 +297,31 @@ def test_one_batch_has_no_curve_against_the_batch(home: Settings, open_page: Ope
     cpu_and_gpu(home, repeats=1)
 
     assert len(charts(open_page("speedup"))) == 1
+
+
+@pytest.fixture
+def foreign_options(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs of this test are someone else's: their data options are no JSON."""
+    own, options = queue.params, "examples: 600 <b>"
+    monkeypatch.setattr(queue, "params", lambda spec: own(spec) | {"dataset_options": options})
+    return options
+
+
+def test_data_options_that_someone_else_wrote_are_shown_as_they_are(
+    home: Settings, open_page: OpenPage, foreign_options: str
+) -> None:
+    cpu_and_gpu(home)
+
+    app = open_page("speedup")
+
+    assert f"data set options {foreign_options}" in words(app)
+    assert table(app, ALT)["Configuration"].tolist() == ["GPU"]
+
+
+def test_the_same_on_a_scaling_curve(home: Settings, open_page: OpenPage, foreign_options: str) -> None:
+    gpu_scaling(home, (1, 2))
+
+    app = open_page("scaling")
+
+    assert f"data set options {foreign_options}" in words(app)
+    assert len(charts(app)) == 2

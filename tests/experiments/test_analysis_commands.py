@@ -5,16 +5,18 @@ import typing
 
 import pandas as pd
 import pytest
+from mlflow.entities import Metric as Point
 
 from experiments import completing, queue, results
 from experiments.analysis.comparable import Thing
 from experiments.analysis.placement_surprises import surprises
 from experiments.capacity import Capacity
 from experiments.settings import Settings
+from tests.dashboard.seed import add_run
 from tests.experiments.analysis import frames
 from tests.support.command_line import Run, refused
 from tests.support.timed_runs import GPU, TAGS, repeats, timed_run
-from training.names import RunStatus, Tag
+from training.names import Metric, RunStatus, Tag
 from training.spec import RunSpec
 
 CPU_RUN = RunSpec(dataset="synthetic", cpu_threads=1, epochs=4, group="first", user="mei")
@@ -68,7 +70,8 @@ def test_the_only_comparison_is_answered(cli_run: Run, ten_times: dict[str, list
     assert text.startswith(answer["title"] + "\n")
     assert "baseline  CPU (3 runs, 1,000 examples/s)" in text
     assert "spread between runs" in text
-    assert "has paid for its start" in text or "ahead from the start" in text
+    assert (row["break_even"], row["break_even_low"], row["break_even_high"]) == ("ahead from the start", 0.0, 0.0)
+    assert "ahead from the start" in text
 
 
 def test_several_comparisons_are_listed_and_one_is_chosen(
@@ -85,8 +88,25 @@ def test_several_comparisons_are_listed_and_one_is_chosen(
     assert chosen["table"][0]["called"] == "faster"
     by_baseline = cli_run("speedup", "--baseline", ten_times["cpu"][0][:8], "--json").json["speedup"]
     assert by_baseline["by"] == "device"
-    asked_in_full = cli_run("speedup", "--baseline", half, "--by", "device", "--json").json["speedup"]
-    assert (asked_in_full["table"], asked_in_full["title"]) == ([], "Nothing to compare with the baseline yet")
+
+
+def test_a_baseline_that_nothing_matches_is_told_which_field_is_in_the_way(
+    cli_run: Run, settings: Settings, ten_times: dict[str, list[str]]
+) -> None:
+    half = timed_run(settings, RunSpec(**(vars(GPU_RUN) | {"precision": "mixed_float16"})), 20_000, tags=GPU)
+    in_full = cli_run("speedup", "--baseline", half, "--by", "device", "--json").json
+    assert (in_full["speedup"]["table"], in_full["speedup"]["title"]) == (
+        [],
+        "Nothing to compare with the baseline yet",
+    )
+    cpu = ten_times["cpu"][-1]
+    assert in_full["nearest"][0] == {"run_id": cpu, "in_the_way": ["precision: mixed_float16 / float32"]}
+    text = cli_run("speedup", "--baseline", half, "--by", "device").out
+    assert f"nearest  {cpu[:8]}  cannot be compared: precision: mixed_float16 / float32" in text
+    alone = timed_run(settings, RunSpec(**(vars(CPU_RUN) | {"steps_per_execution": 5, "deterministic": True})), 900)
+    said = cli_run("speedup", "--baseline", alone)
+    assert "nothing can be compared yet" in said.err
+    assert f"nearest  {cpu[:8]}  cannot be compared: deterministic: true / false" in said.out
 
 
 def test_doubtful_runs_are_said_and_put_back(cli_run: Run, settings: Settings, ten_times: dict[str, list[str]]) -> None:
@@ -106,12 +126,12 @@ def test_a_group_stays_among_itself(cli_run: Run, settings: Settings, ten_times:
     other = timed_run(settings, RunSpec(**(vars(CPU_RUN) | {"group": "\x1b[31msecond"})), 1000)
     assert cli_run("speedup", "--group", "first", "--json").json["suggestions"][0]["runs"] == 6
     nothing = cli_run("speedup", "--group", "\x1b[31msecond", "--json").json
-    assert nothing == {"suggestions": [], "speedup": None, "batch_curve": None}
+    assert nothing == {"suggestions": [], "speedup": None, "batch_curve": None, "nearest": []}
     refused(cli_run("speedup", "--group", "first", "--baseline", other), "--baseline", "leave out --group")
 
 
 def test_an_empty_store_says_what_it_takes(cli_run: Run) -> None:
-    assert cli_run("speedup", "--json").json == {"suggestions": [], "speedup": None, "batch_curve": None}
+    assert cli_run("speedup", "--json").json == {"suggestions": [], "speedup": None, "batch_curve": None, "nearest": []}
     assert "differ in one thing" in cli_run("speedup").err
     assert cli_run("scaling", "--json").json == {"curves": [], "curve": None}
     assert "two numbers of replicas" in cli_run("scaling").err
@@ -256,6 +276,18 @@ def test_two_runs_compare_with_their_repeats(cli_run: Run, ten_times: dict[str, 
     refused(cli_run("compare", pair[0], pair[0][:8]), "the same run", "another")
 
 
+def test_versions_of_the_product_that_differ_are_said(cli_run: Run, settings: Settings) -> None:
+    pair = [
+        timed_run(settings, spec, 1000, tags={**tags, Tag.GIT_COMMIT: commit * 40})
+        for spec, tags, commit in ((CPU_RUN, TAGS, "a"), (GPU_RUN, GPU, "b"))
+    ]
+    said = "different versions of Speedup Lab: aaaaaaaaa / bbbbbbbbb"
+    assert f"to know   {said}\n" in cli_run("compare", *pair).out
+    assert f"to know   {said}\n" in cli_run("speedup").out
+    assert cli_run("compare", *pair, "--json").json["notes"] == [said]
+    assert cli_run("speedup", "--json").json["speedup"]["notes"] == [said]
+
+
 def test_what_is_in_the_way_of_a_comparison_is_said(
     cli_run: Run, settings: Settings, ten_times: dict[str, list[str]]
 ) -> None:
@@ -332,7 +364,24 @@ def test_show_tells_the_verdict_and_the_flags(cli_run: Run, settings: Settings) 
     assert [(flag["flag"], flag["excludes"]) for flag in record["flags"]] == [("unfinished", True)]
     text = cli_run("show", run_id).out
     assert "verdict  waiting for input: 30%" in text
+    assert "(the run was cut short: FAILED)\n" in text
+    assert record["verdict"]["sentence"].endswith("(the run was cut short: FAILED)")
     assert "flag     unfinished: status FAILED: did not finish (stays out of figures)" in text
+    assert Metric.OTHERS_CPU in " ".join(record["unchecked"])
+    assert "unknown  profiler on (profiler): not recorded, so not checked\n" in text
+
+
+@pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.KILLED, RunStatus.FAILED])
+def test_a_run_that_goes_on_or_ended_too_early_has_no_verdict(
+    cli_run: Run, settings: Settings, status: RunStatus
+) -> None:
+    points = [Point(Metric.TIME_EPOCH_TRAIN, 10.0, 0, 0), Point(Metric.TIME_INPUT_WAIT, 6.0, 0, 0)]
+    run_id = add_run(settings, CPU_RUN, status, points=points)
+    assert cli_run("show", run_id, "--json").json["verdict"] is None
+    assert "verdict" not in cli_run("show", run_id).out
+    if status == RunStatus.RUNNING:
+        long_one = timed_run(settings, CPU_RUN, 1000, status)
+        assert cli_run("show", long_one, "--json").json["verdict"] is None
 
 
 def test_a_run_that_someone_else_logged_is_shown_without_what_it_lacks(cli_run: Run, settings: Settings) -> None:

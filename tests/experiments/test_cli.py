@@ -153,9 +153,9 @@ def test_show_gives_the_record(cli_run: Run, settings: Settings) -> None:
     client.log_metric(run_id, Metric.TIME_EPOCH_TRAIN, 200.0)
     client.set_tag(run_id, Tag.NOTICE, "NaN at\x1b[2J epoch 0")
     record = cli_run("show", run_id[:8], "--json").json
-    keys = ["run_id", "name", "status", "reason", "spec", "params", "metrics", "tags", "verdict", "flags"]
-    assert list(record) == keys
-    assert (record["verdict"], record["flags"]) == (None, [])
+    keys = ["run_id", "name", "status", "reason", "spec", "params", "metrics", "tags"]
+    assert list(record) == [*keys, "verdict", "flags", "unchecked"]
+    assert (record["verdict"], record["flags"], record["unchecked"]) == (None, [], [])
     assert (record["run_id"], record["name"], record["status"]) == (run_id, "<b>naïve</b>", "SCHEDULED")
     assert RunSpec.from_dict(record["spec"]).user == "ada"
     assert record["metrics"][Metric.LOSS] == "NaN"

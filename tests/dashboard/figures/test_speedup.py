@@ -28,6 +28,8 @@ def table(*rows: dict) -> pd.DataFrame:
         "end_to_end_high": 1.6,
         "end_to_end_sentence": "1.50x",
         "break_even_epochs": 2.0,
+        "break_even_low": 1.2,
+        "break_even_high": 1.9,
         "break_even": "",
     }
     return pd.DataFrame([base | row for row in rows], columns=list(SPEEDUP_COLUMNS)).astype(SPEEDUP_COLUMNS)

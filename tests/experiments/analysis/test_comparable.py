@@ -72,6 +72,19 @@ def test_a_value_that_was_not_recorded_is_said():
     assert "keras was not recorded for either run" in found.notes
 
 
+def test_another_version_of_the_product_is_noted_and_forbids_nothing():
+    old, new = "a" * 40, "b" * 40
+    runs = frames.runs({"run_id": "b", **GPU, "git_commit": new}, {"run_id": "a", "git_commit": old})
+    found = check(runs, "a", "b", Thing.DEVICE)
+    assert found.possible
+    assert found.notes == ("different versions of Speedup Lab: aaaaaaaaa / bbbbbbbbb",)
+    assert cells(frames.runs({"run_id": "a", "git_commit": old}, {"run_id": "b", "git_commit": new})).nunique() == 1
+    unknown = frames.runs({"run_id": "a", "git_commit": old}, {"run_id": "b", **GPU})
+    assert check(unknown, "a", "b", Thing.DEVICE).notes == (
+        "different versions of Speedup Lab: aaaaaaaaa / not recorded",
+    )
+
+
 def test_a_default_given_by_hand_is_no_difference():
     runs = frames.runs({"run_id": "a"}, {"run_id": "b", "dataset_options": '{"pipeline": "memory", "examples": 60000}'})
     assert cells(runs).nunique() == 1

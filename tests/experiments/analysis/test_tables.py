@@ -1,19 +1,22 @@
 """Every configuration against one baseline, and what can be compared at all."""
 
+import numpy as np
 import pytest
 
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.evidence import LEFT_OUT_COLUMNS, gather
+from experiments.analysis.speedup import steady_speedup
 from experiments.analysis.tables import (
     SPEEDUP_COLUMNS,
     SUGGESTION_COLUMNS,
     labels_of,
-    pair,
     speedups,
     suggestions,
     suggestions_for,
+    title,
     to_compare,
 )
+from experiments.analysis_text import speedups_text
 from tests.experiments.analysis import frames
 
 GPU = {"device": "gpu", "gpu_model": "A GPU"}
@@ -54,6 +57,18 @@ def test_equal_runs_are_taken_together(evidence):
     assert (row["label"], found.baseline) == ("GPU", "CPU")
     assert found.title.startswith("GPU is 10.00x (9.7")
     assert found.title.endswith("as fast as CPU")
+
+
+def test_what_a_start_costs_is_told_with_its_interval(evidence):
+    runs = _runs()
+    runs.loc[runs["device"] == "gpu", "time_startup"] = [40.0, 39.5, 40.0, 40.5]
+    found = speedups(gather(runs, evidence.history), "cpu1", Thing.DEVICE)
+    (row,) = found.table.to_dict("records")
+    assert row["break_even_epochs"] == 3
+    assert 2 < row["break_even_low"] < row["break_even_high"] < 4
+    words = f"after 3 epochs ({row['break_even_low']:.1f} to {row['break_even_high']:.1f} epochs)"
+    assert row["break_even"].endswith(words)
+    assert words in speedups_text(found)
 
 
 def test_only_runs_that_match_are_asked_for():
@@ -148,15 +163,6 @@ def test_suggestions_start_scaling_at_one_and_batches_at_the_smallest():
     assert suggestions(frames.runs({"run_id": "a"}, {"run_id": "b"})).empty
 
 
-def test_a_pair_is_compared_by_the_thing_that_differs():
-    runs = _runs()
-    thing, _, found = pair(runs, "cpu0", "gpu0")
-    assert (thing, found.possible) == (Thing.DEVICE, True)
-    thing, _, found = pair(runs, "cpu0", "half")
-    assert not found.possible
-    assert found.in_the_way == ("precision: float32 / mixed_float16",)
-
-
 def test_a_chosen_baseline_is_told_by_what_it_compares():
     found = suggestions_for(_runs(), "gpu1")
     assert list(found.columns) == list(SUGGESTION_COLUMNS)
@@ -188,6 +194,38 @@ def test_the_title_speaks_of_the_fastest_and_not_of_another_that_ran_once():
     history = _history(**{f"cpu{i}": 1_000 + 10 * i for i in range(3)}, **{f"gpu{i}": 990 + 15 * i for i in range(3)})
     runs = frames.runs(*({"run_id": f"gpu{i}", **GPU} for i in range(3)), *({"run_id": f"cpu{i}"} for i in range(3)))
     assert speedups(gather(runs, history), "cpu0", Thing.DEVICE).title == "No configuration is surely faster than CPU"
+
+
+def _title_of_nine(rng, fastest=1.0):
+    """The title over a baseline and eight configurations, three runs each that differ by 2%; one may be faster."""
+    runs = {name: [f"{name}{i}" for i in range(3)] for name in "abcdefghi"}
+    speeds = {"i": fastest}
+    steady = frames.steady(
+        **{
+            run_id: 1000 * speeds.get(name, 1.0) * float(np.exp(0.02 * rng.standard_normal()))
+            for name, run_ids in runs.items()
+            for run_id in run_ids
+        }
+    )
+    rows = []
+    for name in "bcdefghi":
+        found = steady_speedup(steady, runs["a"], runs[name])
+        rows.append({"label": name, "run_ids": tuple(runs[name]), "ratio": found.ratio, "called": str(found.called)})
+    table = frames.pd.DataFrame(rows).sort_values("ratio", ascending=False, ignore_index=True)
+    return title(table, "a", runs["a"], steady), (table["called"] == "faster").any()
+
+
+def test_a_title_over_eight_equal_configurations_seldom_claims_a_difference():
+    rng = np.random.default_rng(8)
+    titles, rows = zip(*(_title_of_nine(rng) for _ in range(200)), strict=True)
+    nothing = "No configuration is surely faster than a, 8 comparisons allowed for"
+    assert np.mean([each != nothing for each in titles]) <= 0.06 < np.mean(rows)
+
+
+def test_a_title_over_eight_configurations_still_finds_the_faster_one():
+    said, _ = _title_of_nine(np.random.default_rng(9), 1.5)
+    assert said.startswith("i is 1.")
+    assert said.endswith(" as fast as a, 8 comparisons allowed for")
 
 
 def test_fields_are_said_as_a_reader_would():
