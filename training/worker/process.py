@@ -107,7 +107,7 @@ def _train(folder: RunFolder, index: int, started_at: float, journal: Journal) -
                 Tag.DEVICES_ASKED: seen.asked,
                 Tag.DEVICES_SEEN: ", ".join(seen.seen),
                 Tag.REPLICAS_IN_SYNC: str(strategy.num_replicas_in_sync),
-                Tag.JIT_COMPILE: str(spec.jit_compile).lower(),
+                Tag.JIT_COMPILE: str(loop.jit_compiled).lower(),
                 Tag.SIMULATED: str(spec.simulated).lower(),
                 Tag.PER_REPLICA_BATCH_SIZE: str(loop.plan.batch),
                 Tag.STEPS_PER_EPOCH: str(loop.plan.steps),
