@@ -6,6 +6,7 @@ from experiments import capacity
 from experiments.capacity import Capacity
 from experiments.settings import Settings
 from training import spec as spec_checks
+from training.datasets import synthetic
 from training.datasets.availability import availability
 from training.spec import RunSpec
 from training.spec_rules import Problem, Severity
@@ -42,6 +43,8 @@ def _dataset(spec: RunSpec) -> Iterator[Problem]:
     found = availability(spec.dataset)
     if not found.here and not found.downloadable:
         yield Problem("dataset", spec.dataset, "is not on this machine", found.how_to_get)
+    if spec.dataset == synthetic.NAME and (message := synthetic.too_large(spec.dataset_options)):
+        yield Problem("dataset_options", dict(spec.dataset_options), f"asks for too much: {message}", synthetic.LESS)
 
 
 def _machines(ask: Callable[[], Capacity], spec: RunSpec) -> Iterator[Problem]:
@@ -75,6 +78,9 @@ def _chosen_gpus(spec: RunSpec, machines: Capacity) -> Iterator[Problem]:
             f"cannot be chosen on a cluster of {len(machines.nodes)} machines",
             "leave it unset",
         )
+        return
+    if machines.gpus and not machines.gpu_ids:
+        yield Problem("gpus", list(spec.gpus), "cannot be chosen: the GPU here is a slice (MIG)", "leave it unset")
         return
     unknown = [gpu for gpu in spec.gpus if gpu not in machines.gpu_ids]
     if unknown and machines.gpus:

@@ -24,7 +24,7 @@ class Capacity:
         nodes: (cores, GPUs) of each node.
         source: "ray", or "this machine".
         gpu_ids: physical GPU indices (nvidia-smi order) where there is one node. Empty on several: an index would
-            mean another GPU on each.
+            mean another GPU on each; and where the GPU is a slice of one (MIG), which has no index.
     """
 
     cpus: int
@@ -128,6 +128,11 @@ class Taken:
     places: tuple[tuple[int, int, int], ...]
     gpu_ids: tuple[int, ...]
 
+    @property
+    def launch_gpu_ids(self) -> list[int] | None:
+        """For the launch. None: the run has GPUs, and its engine's CUDA_VISIBLE_DEVICES says which."""
+        return list(self.gpu_ids) if self.gpu_ids or not any(gpus for _, _, gpus in self.places) else None
+
 
 class Pool:
     """What is free. On several nodes it assumes where Ray puts a run; Ray waits if it finds otherwise."""
@@ -213,7 +218,14 @@ class Pool:
 def this_machine() -> Capacity:
     """What this process may use here: a container's limits and CUDA_VISIBLE_DEVICES are respected."""
     cpus, gpu_ids = usable_cpus(), visible_gpus()
-    return Capacity(cpus, len(gpu_ids), ((cpus, len(gpu_ids)),), "this machine", gpu_ids)
+    gpus = len(gpu_ids) or int(visible_slice())
+    return Capacity(cpus, gpus, ((cpus, gpus),), "this machine", gpu_ids)
+
+
+def visible_slice(environ: typing.Mapping[str, str] | None = None) -> bool:
+    """Whether CUDA would show a process of this environment a slice of a GPU (MIG): it never shows more than one."""
+    environ = os.environ if environ is None else environ
+    return environ.get("CUDA_VISIBLE_DEVICES", "").strip().startswith("MIG-")
 
 
 def visible_gpus(environ: typing.Mapping[str, str] | None = None) -> tuple[int, ...]:

@@ -89,8 +89,7 @@ class Dispatcher:
                 # It was admitted, so a node may be away; until that is back nobody waits for this run.
                 reasons[run.info.run_id] = f"waiting: {lack}"
             elif taken := pool.take(wanted, gpus):
-                chosen = list(taken.gpu_ids) if machines.gpu_ids or not wanted.gpus_total else None
-                self._start(run, spec, wanted, chosen, live)
+                self._start(run, spec, wanted, taken.launch_gpu_ids, live)
                 under_way.add(spec.group)
             else:
                 before = f"{ahead} run{'s' if ahead > 1 else ''} before it" if ahead else "next in line"

@@ -70,7 +70,7 @@ class Foreground:
                 run_id=self._run_id,
                 tracking_uri=self._settings.tracking_uri,
                 folder=str(self._folder.path),
-                gpu_ids=list(taken.gpu_ids) if taken else [],
+                gpu_ids=taken.launch_gpu_ids if taken else [],
                 cpus=wanted.cpus_total,
                 submitted_at=run.info.start_time / 1000,
             )

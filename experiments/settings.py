@@ -6,7 +6,7 @@ import sys
 import typing
 import urllib.parse
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -106,6 +106,8 @@ class Settings:
     def prepare(self) -> "Settings":
         """Makes what must exist before anything else: folders and, once, the SQLite store with its experiment.
 
+        A store that was there is put into WAL mode.
+
         Safe to call from many processes at the same time and cheap when all is there. Two first starts would otherwise
         both migrate an empty database and one would fail.
 
@@ -124,10 +126,14 @@ class Settings:
             raise SettingsError(
                 f"SPEEDUP_LAB_HOME={self.home} cannot be used ({error.strerror}): set it to a folder you can write"
             ) from None
-        if self.database is not None and not self.database.exists():
+        if self.database is not None and not _uses_wal(self.database):
             with file_lock(self.locks_folder / "store.lock", _STORE_TIMEOUT_S):
                 if not self.database.exists():
                     self._make_database(self.database)
+                elif not _uses_wal(self.database):
+                    # Someone else's, or at work just now: it serves as it is, and the next start tries again.
+                    with suppress(sqlite3.Error):
+                        _use_wal(self.database)
         return self
 
     def _make_database(self, database: Path) -> None:
@@ -137,10 +143,7 @@ class Settings:
         client = _client(sqlite_uri(draft))
         client.create_experiment(self.experiment, artifact_location=self._artifact_location())
         _forget_connections(client)
-        # Readers do not wait for a writer and the other way round; without it writes of eight runs get lost
-        # ("database is locked"). The mode is stored in the file itself.
-        with closing(sqlite3.connect(draft)) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
+        _use_wal(draft)
         for leftover in ("-wal", "-shm"):
             draft.with_name(draft.name + leftover).unlink(missing_ok=True)
         draft.replace(database)
@@ -195,6 +198,24 @@ def sqlite_path(uri: str) -> Path | None:
     if not uri.startswith("sqlite:///"):
         return None
     return Path(urllib.parse.unquote(uri.removeprefix("sqlite:///").partition("?")[0])).absolute()
+
+
+def _uses_wal(database: Path) -> bool:
+    """Whether an SQLite file is in WAL mode, from its header alone: asked at every start, it must not wait."""
+    try:
+        with open(database, "rb") as file:
+            return file.read(20)[18:] == b"\2\2"
+    except OSError:
+        return False
+
+
+def _use_wal(database: Path) -> None:
+    """Readers do not wait for a writer and the other way round.
+
+    Without it writes of eight runs get lost ("database is locked"). The mode is stored in the file itself.
+    """
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _tracking_uri(uri: str) -> str:

@@ -153,6 +153,9 @@ class Artifact:
     MODEL_DIR = "model"
 
 
+FROM_PTX = "jit-compiled from PTX"
+"""TensorFlow says so of a GPU that it has no kernels for: they are compiled at first use, in up to half an hour."""
+
 PLACEMENT_COLUMNS = ("name", "op_type", "device", "source", "role", "layer", "count")
 """Columns of the placement table. `device` is short (`CPU:0`), `source` is `graph` or `eager`, `role` is `input` or
 `compute`, `layer` is the Keras layer (empty where none), `count` the number of times the line was seen."""

@@ -188,6 +188,14 @@ def _dataset_fits(spec: "RunSpec") -> Iterator[Problem]:
             if message:
                 yield Problem("dataset_options", {key: value}, message, option.help)
                 return
+    values = catalog.option_values(spec.dataset, spec.dataset_options)
+    if values.get("delay_ms") and values["pipeline"] != "tf_data":
+        yield _warning(  # no refusal: runs are on record with it, and their specs are read again
+            "dataset_options",
+            {"delay_ms": values["delay_ms"]},
+            f"has no effect with pipeline={values['pipeline']}",
+            "add pipeline=tf_data, or leave delay_ms out",
+        )
     if workload.input_kind != dataset.input_kind:
         fitting = [name for name, other in catalog.DATASETS.items() if other.input_kind == workload.input_kind]
         yield Problem(

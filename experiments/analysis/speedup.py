@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.analysis.intervals import LEVEL, Interval, LogMean, between_runs, difference, exponential, quotient
+from training.names import FROM_PTX
 
 
 class Basis(StrEnum):
@@ -189,13 +190,15 @@ def costs(runs: pd.DataFrame, steady: pd.DataFrame) -> pd.DataFrame:
     validation. `whole` is the time such a run takes, start + epochs * epoch.
 
     Args:
-        runs: with run_id and the START_COLUMNS. A part that was not recorded (NaN) leaves start and whole NaN.
+        runs: with run_id, notice and the START_COLUMNS. A part that was not recorded (NaN), or a start in which the
+            GPU's kernels were compiled (once on each machine, for up to half an hour), leaves start and whole NaN.
         steady: frame of `timing.steady_states`.
 
     Returns:
         [run_id, epochs, examples, start, epoch, whole], in the order of `steady`; examples are those of one epoch.
     """
     once = runs.set_index("run_id")[list(START_COLUMNS)].astype(float).sum(axis=1, skipna=False)
+    once = once.mask(runs["notice"].str.contains(FROM_PTX, regex=False).to_numpy())
     table = steady[["run_id", "epochs"]].copy()
     table["examples"] = steady["examples_per_epoch"]
     table["start"] = steady["run_id"].map(once) + steady["excess_seconds"]
@@ -225,7 +228,7 @@ def end_to_end_speedup(cost: pd.DataFrame, baseline: Sequence[str], candidate: S
         return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *counts, unequal)
     speeds = [1 / side["whole"].dropna().to_numpy() for side in sides]
     if not len(speeds[0]) or not len(speeds[1]):
-        note = "start or epoch times were not recorded"
+        note = "start or epoch times are missing, or are those of compiling kernels"
         return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *counts, note)
     return ratio_of(speeds[0], speeds[1])
 

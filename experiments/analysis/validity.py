@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from training.names import Metric, RunStatus
+from training.names import FROM_PTX, Metric, RunStatus
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,8 @@ def _from_columns(run: dict) -> Found:
         yield "oversubscribed", True, f"{workers} x {threads} threads on {cores} CPUs"
     if run["profiler"] is True or run["profiler"] is np.True_:
         yield "profiler", True, "TensorFlow's profiler was on"
+    if FROM_PTX in _text(run["notice"]):
+        yield "compiled_kernels", False, "its start-up holds compiling the GPU's kernels: no whole run is made of it"
     if _text(run["notice"]):
         yield "notice", False, _text(run["notice"])
 

@@ -209,7 +209,12 @@ def _check_port(address: str) -> None:
 
 
 def _gpu_ids(count: int) -> tuple[int, ...]:
-    """Physical indices of a lone node's GPUs: those visible here if they are as many, else counted from 0."""
+    """Physical indices of a lone node's GPUs: those visible here if they are as many, else counted from 0.
+
+    Empty where it is a slice of one, which has no index: Ray tells its process which.
+    """
+    if capacity.visible_slice():
+        return ()
     here = capacity.visible_gpus(os.environ)
     return here if len(here) == count else tuple(range(count))
 

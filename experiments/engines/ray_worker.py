@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import typing
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,7 +20,8 @@ import ray
 import ray.train
 from ray.train.backend import Backend, BackendConfig
 
-from training.run_folder import RunFolder, write_atomically
+from training.run_folder import Launch, RunFolder, write_atomically
+from training.spec import RunSpec
 from training.worker.gang import Ports, worker_cores, worker_environment
 
 Command = typing.Callable[[RunFolder, int], list[str]]
@@ -105,8 +107,7 @@ def train_one_worker(config: dict[str, typing.Any]) -> None:
     index = context.get_world_rank()
     folder = RunFolder(config["folder"])
     spec, launch = folder.spec(), folder.launch()
-    environment = worker_environment(folder, spec, launch, os.environ, index, [])
-    environment["TF_CONFIG"] = os.environ["TF_CONFIG"]
+    environment = training_environment(folder, spec, launch, index, os.environ)
     command: Command = config["command"] or _training_process
     files = folder.worker(index)
     files.path.mkdir(parents=True, exist_ok=True)
@@ -127,6 +128,18 @@ def train_one_worker(config: dict[str, typing.Any]) -> None:
     told.write(folder, index)
     told.exit_code, told.peak_memory_mb = _wait(process, folder.stop_request)
     told.write(folder, index)
+
+
+def training_environment(
+    folder: RunFolder, spec: RunSpec, launch: Launch, index: int, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of worker `index`'s training process: the actor's, with its addresses and its own GPUs."""
+    environment = worker_environment(folder, spec, launch, inherited, index, [])
+    environment["TF_CONFIG"] = inherited["TF_CONFIG"]
+    if spec.device == "gpu" and launch.gpu_ids is None and "CUDA_VISIBLE_DEVICES" in inherited:
+        # Ray has given each actor its share already, counted on the actor's own node: nothing is left to divide.
+        environment["CUDA_VISIBLE_DEVICES"] = inherited["CUDA_VISIBLE_DEVICES"]
+    return environment
 
 
 def _wait(process: subprocess.Popen[bytes], stop: Path) -> tuple[int, float]:

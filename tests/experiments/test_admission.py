@@ -98,3 +98,18 @@ def test_machines_that_do_not_answer_only_warn(tmp_path):
     assert problem.severity is Severity.WARNING
     assert address in str(problem)
     assert "waits until they answer" in str(problem)
+
+
+def test_more_data_than_memory_is_refused_before_it_is_queued():
+    run = spec(dataset_options={"examples": 10_000_000, "shape": "1000x1000x3"})
+    (problem,) = admission.check_on(Capacity(2, 0, ((2, 0),), "this machine"), run)
+    assert problem.field == "dataset_options"
+    assert "10,001,000 examples of 1000x1000x3 take 27,942.5 GiB" in problem.message
+    assert "fewer examples" in problem.remedy
+
+
+def test_a_gpu_is_not_chosen_where_it_is_a_slice():
+    machine = Capacity(8, 1, ((8, 1),), "this machine")
+    (problem,) = admission.check_on(machine, spec(device="gpu", gpus=[0]))
+    assert str(problem) == "gpus=[0] cannot be chosen: the GPU here is a slice (MIG): leave it unset"
+    assert admission.check_on(machine, spec(device="gpu")) == []

@@ -198,6 +198,22 @@ def test_gpus_that_cuda_would_show(visible, expected):
     assert capacity.chosen_gpus(GPUS, visible) == expected
 
 
+def test_a_slice_of_a_gpu_counts_as_one_that_has_no_index(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234,MIG-5678")
+    machine = capacity.this_machine()
+    assert (machine.gpus, machine.gpu_ids) == (1, ())
+    pool, wanted = Pool(machine), Request(1, 1, 1)
+    taken = pool.take(wanted)
+    assert taken is not None
+    assert taken.launch_gpu_ids is None, "the process keeps the CUDA_VISIBLE_DEVICES that it inherits"
+    assert pool.take(wanted) is None
+    without = Pool(machine).take(Request(1, 1, 0))
+    assert without is not None
+    assert without.launch_gpu_ids == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1234")
+    assert not capacity.visible_slice()
+
+
 def test_of_asks_this_machine_where_no_cluster_is_set(tmp_path):
     found = capacity.of(Settings.from_environment({"SPEEDUP_LAB_HOME": str(tmp_path)}))
     assert found == capacity.this_machine()

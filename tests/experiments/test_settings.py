@@ -94,6 +94,18 @@ def test_the_store_is_whole_uses_wal_and_leaves_no_draft(settings: Settings) -> 
 
 
 @pytest.mark.slow
+def test_a_store_that_was_there_gets_wal(tmp_path: Path) -> None:
+    database = tmp_path / "existing.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    environment = {"SPEEDUP_LAB_HOME": str(tmp_path / "home"), "MLFLOW_TRACKING_URI": f"sqlite:///{database}"}
+    for _ in range(2):
+        Settings.from_environment(environment).prepare()
+        with closing(sqlite3.connect(database)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            assert connection.execute("SELECT count(*) FROM theirs").fetchone() == (0,)
+
+
 def test_three_first_starts_at_once_from_three_folders_share_one_store(tmp_path: Path) -> None:
     """Two migrations of one new database at once end in "duplicate column name"; ./mlruns folders confuse."""
     code = (

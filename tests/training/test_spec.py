@@ -187,7 +187,11 @@ def test_what_does_not_go_together_is_refused_at_its_field(fields, field):
 
 @pytest.mark.parametrize(
     ("fields", "field"),
-    [({"precision": "mixed_float16"}, "precision"), ({"logical_devices": 2}, "logical_devices")],
+    [
+        ({"precision": "mixed_float16"}, "precision"),
+        ({"logical_devices": 2}, "logical_devices"),
+        ({"dataset": "synthetic", "dataset_options": {"delay_ms": 5}}, "dataset_options"),
+    ],
 )
 def test_what_is_doubtful_warns_and_may_run(fields, field):
     (warning,) = problems(RunSpec.from_dict(fields))

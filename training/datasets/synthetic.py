@@ -3,6 +3,7 @@
 Seeded and the same on every machine; the first n examples are the same however many are made.
 """
 
+import math
 import os
 
 import numpy as np
@@ -17,6 +18,7 @@ _SEED = 20_240_101
 _GRID = 7  # a class's pattern is a grid of so many cells a side, stretched to the image
 _NOISE = 0x7F  # noise is 0..127 and the pattern 0..128, so that their sum fits a byte
 _CHUNK_BYTES = 4 * 2**20
+LESS = "give fewer examples, fewer validation_examples or a smaller shape"
 _MEMORY_SHARE = 0.8  # of the machine's memory: more than this is refused before it is tried
 
 
@@ -30,6 +32,20 @@ def find() -> str:
     return "computed"
 
 
+def too_large(options: catalog.Options) -> str:
+    """What is wrong with options that ask for more data than this machine has memory for; empty when it has."""
+    count = catalog.training_examples(NAME, options) + catalog.validation_examples(NAME, options)
+    shape = catalog.input_shape(NAME, options)
+    needed = count * math.prod(shape)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed <= _MEMORY_SHARE * memory:
+        return ""
+    return (
+        f"{count:,} examples of {'x'.join(map(str, shape))} take {needed / 2**30:,.1f} GiB, and this machine has "
+        f"{memory / 2**30:,.1f} GiB"
+    )
+
+
 def load(options: catalog.Options) -> base.Data:
     """Makes it, in chunks of a few MiB beside the arrays that it returns.
 
@@ -39,13 +55,8 @@ def load(options: catalog.Options) -> base.Data:
     values = base.checked_options(NAME, options)
     shape, classes = catalog.input_shape(NAME, options), int(values["classes"])
     counts = [int(values["examples"]), int(values["validation_examples"])]
-    needed = sum(counts) * int(np.prod(shape, dtype=np.int64))
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > _MEMORY_SHARE * memory:
-        raise base.DataSetError(
-            f"{NAME}: {sum(counts):,} examples of {values['shape']} take {needed / 2**30:,.1f} GiB, and this machine "
-            f"has {memory / 2**30:,.1f} GiB: give fewer examples, fewer validation_examples or a smaller shape"
-        )
+    if message := too_large(options):
+        raise base.DataSetError(f"{NAME}: {message}: {LESS}")
     grids = _generator(0).randint(0, 129, size=(classes, _GRID, _GRID)).astype(np.uint8)
     train, validation = (_make(part, count, shape, grids) for part, count in enumerate(counts, start=1))
     return base.first_examples(NAME, options, train, validation, f"seed {_SEED}")

@@ -199,8 +199,12 @@ def worker_environment(
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, [str(_CHECKOUT), inherited.get("PYTHONPATH", "")])),
             "MLFLOW_DISABLE_TELEMETRY": "true",
+            "KERAS_BACKEND": "tensorflow",
         }
     )
+    if flags := inherited.get("TF_XLA_FLAGS"):
+        # The one that is left out has XLA cluster every graph, also of a run that asks for no XLA.
+        environment["TF_XLA_FLAGS"] = " ".join(flag for flag in flags.split() if "tf_xla_auto_jit" not in flag)
     visible = visible_gpus(spec, launch, index, inherited.get("CUDA_VISIBLE_DEVICES"))
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible)

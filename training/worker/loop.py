@@ -88,6 +88,7 @@ class Loop:
         if spec.jit_compile:
             train_step = tf.function(train_step, jit_compile=True, reduce_retracing=True)
             test_step = tf.function(test_step, jit_compile=True, reduce_retracing=True)
+        self._train_step = train_step
         self._steps: Steps
         if catalog.option_values(spec.dataset, spec.dataset_options)["pipeline"] == "tf_data":
             self._steps = StreamedSteps(strategy, data, self.plan, examples, train_step, self._updated)
@@ -97,6 +98,11 @@ class Loop:
         held_for_validation = Resident(strategy, data.validation, data.scale, examples)
         self._validation = Validation(strategy, held_for_validation, self.plan, test_step)
         self._prepare_state(held_for_validation)
+
+    @property
+    def jit_compiled(self) -> bool:
+        """Whether XLA compiles the training step: as it was made, or because TensorFlow has XLA cluster every graph."""
+        return bool(getattr(self._train_step, "_jit_compile", False) or tf.config.optimizer.get_jit())
 
     def run(self, actions: Actions) -> None:
         """Trains all epochs and validates after each. A loop runs once."""

@@ -7,26 +7,13 @@ so that goes to a file here and its telling lines come with the answer.
 import json
 import os
 import platform
-import re
 import sys
 import tempfile
 import typing
 from pathlib import Path
 
 from training.worker.placement import redirect_stderr
-
-_TELLING = re.compile(
-    r"Cannot dlopen|Could not load dynamic library|Could not find cuda|Could not find TensorRT|cuInit"
-    r"|Skipping registering GPU|no CUDA-capable device|version mismatch|libcuda|NVML|Ignoring visible gpu"
-    r"|TensorFlow was not built with CUDA kernel binaries|jit-compiled from PTX"
-)
-_PREFIX = re.compile(r"^(?:[IWEF]\d{4} [\d:.]+\s+\d+|\d{4}-\d\d-\d\d [\d:.]+: [IWEF]) [^\]]*\] ")
-
-
-def gpu_reasons(stderr: str) -> list[str]:
-    """TensorFlow's lines about GPUs it cannot use or must compile for, without their prefix, each once, in order."""
-    lines = (line for line in stderr.splitlines() if _TELLING.search(line))
-    return list(dict.fromkeys(_PREFIX.sub("", line).strip() for line in lines))
+from training.worker.post_mortem import gpu_reasons
 
 
 def probe() -> dict[str, typing.Any]:

@@ -9,6 +9,7 @@ import json
 import re
 import signal
 import sys
+import threading
 import time
 import traceback
 import typing
@@ -20,6 +21,7 @@ from training.names import Metric, Phase, RunStatus, Tag
 from training.run_folder import Launch, RunFolder, write_atomically
 from training.spec import RunSpec
 from training.worker.journal import Journal
+from training.worker.post_mortem import end_of
 
 if typing.TYPE_CHECKING:  # TensorFlow is imported while the data set is being read, not before
     import keras
@@ -55,7 +57,7 @@ def run_worker(folder: RunFolder, index: int, started_at: float) -> RunStatus:
         status, reason = RunStatus.KILLED, "stopped by request"
     except Exception as error:
         traceback.print_exc()
-        status, reason = RunStatus.FAILED, reason_of(error, folder.worker(index).stderr.read_bytes()[-200_000:])
+        status, reason = RunStatus.FAILED, reason_of(error, end_of(folder.worker(index).stderr))
     else:
         status, reason = RunStatus.FINISHED, ""
     journal.phase(Phase.ENDED)
@@ -65,23 +67,22 @@ def run_worker(folder: RunFolder, index: int, started_at: float) -> RunStatus:
 
 def _train(folder: RunFolder, index: int, started_at: float, journal: Journal) -> None:
     spec, launch = folder.spec(), folder.launch()
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        # Reading and unpacking the data takes as long as a good part of TensorFlow's import: do both at once.
-        loading = pool.submit(_load_data, spec)
+    # Reading and unpacking the data takes as long as a good part of TensorFlow's import: do both at once.
+    loading = _in_background(lambda: _load_data(spec))
 
-        from training.worker import devices, diagnosis, environment, strategies
-        from training.worker.loop import Loop, build
-        from training.worker.manual_placement import place_layers
+    from training.worker import devices, diagnosis, environment, strategies
+    from training.worker.loop import Loop, build
+    from training.worker.manual_placement import place_layers
 
-        devices.configure(spec, max(1, launch.cpus // spec.workers))
-        strategy = strategies.create(spec)
-        seen = devices.report(spec)
-        journal.joined()
-        journal.metrics({Metric.TIME_STARTUP: time.time() - started_at})
+    devices.configure(spec, max(1, launch.cpus // spec.workers))
+    strategy = strategies.create(spec)
+    seen = devices.report(spec)
+    journal.joined()
+    journal.metrics({Metric.TIME_STARTUP: time.time() - started_at})
 
-        journal.phase(Phase.LOADING_DATA)
-        began = time.perf_counter()
-        data = loading.result()
+    journal.phase(Phase.LOADING_DATA)
+    began = time.perf_counter()
+    data = loading.result()
     journal.metrics({Metric.TIME_DATA: time.perf_counter() - began})
 
     journal.phase(Phase.BUILDING)
@@ -107,7 +108,7 @@ def _train(folder: RunFolder, index: int, started_at: float, journal: Journal) -
                 Tag.DEVICES_ASKED: seen.asked,
                 Tag.DEVICES_SEEN: ", ".join(seen.seen),
                 Tag.REPLICAS_IN_SYNC: str(strategy.num_replicas_in_sync),
-                Tag.JIT_COMPILE: str(spec.jit_compile).lower(),
+                Tag.JIT_COMPILE: str(loop.jit_compiled).lower(),
                 Tag.SIMULATED: str(spec.simulated).lower(),
                 Tag.PER_REPLICA_BATCH_SIZE: str(loop.plan.batch),
                 Tag.STEPS_PER_EPOCH: str(loop.plan.steps),
@@ -234,6 +235,20 @@ def _load_data(spec: RunSpec) -> "Data":
     return data
 
 
+def _in_background(work: "Callable[[], Data]") -> "concurrent.futures.Future[Data]":
+    """Does it in a thread that nobody waits for: an error meanwhile must end the process, not wait for the data."""
+    future: concurrent.futures.Future[Data] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="load-data", daemon=True).start()
+    return future
+
+
 def _save_model(folder: RunFolder, model: "keras.Model") -> None:
     """Saves an MLflow model, so that `mlflow.tensorflow.load_model` reads it."""
     import mlflow.tensorflow
@@ -244,6 +259,8 @@ def _save_model(folder: RunFolder, model: "keras.Model") -> None:
 # --- why it failed -------------------------------------------------------------------------------------------------
 
 _SHAPE = re.compile(r"shape\s?\[[\d,\s]*\]")
+_OF_THE_FRAMES = re.compile(r'\s*(File "|Detected at node |Node: |\d+ root error)| {4}')
+_NODE = re.compile(r"^\{\{function_node [^}]*\}\} ")
 _NO_GPU = re.compile(
     rb"(?:Could not find cuda|Cannot dlopen|failed call to cuInit|cuda drivers|Could not load dynamic library"
     rb"|Skipping registering GPU|no CUDA-capable device)[^\n]*"
@@ -257,8 +274,7 @@ def reason_of(error: BaseException, stderr: bytes = b"") -> str:
         error: what was raised.
         stderr: the end of what the process wrote to file descriptor 2, where TensorFlow's own words are.
     """
-    lines = str(error).strip().splitlines()
-    text = lines[0] if lines else ""
+    text = _cause(str(error))
     name = type(error).__name__
     if name == "ResourceExhaustedError" or isinstance(error, MemoryError):
         shape = _SHAPE.search(str(error))
@@ -269,6 +285,14 @@ def reason_of(error: BaseException, stderr: bytes = b"") -> str:
     if name in ("DeviceError", "StrategyError", "DataSetError", "DataFileError"):
         return text
     return f"{name}: {text}" if text else name
+
+
+def _cause(message: str) -> str:
+    """The line of an error's message that says what happened: of a graph's error, it comes after the stack frames."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    if lines and lines[0].strip() == "Graph execution error:":
+        lines = [line for line in lines[1:] if not _OF_THE_FRAMES.match(line)] or lines
+    return _NODE.sub("", lines[0].strip()) if lines else ""
 
 
 def main(arguments: list[str]) -> int:

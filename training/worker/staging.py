@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training import catalog
-from training.names import Artifact
+from training.names import FROM_PTX, Artifact
 from training.run_folder import RunFolder, WorkerFolder
+from training.worker.post_mortem import gpu_reasons
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ def _log_stager(folder: RunFolder, index: int, files: WorkerFolder) -> typing.Ca
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_name(f".{target.name}")
         left_out = 0
+        notices: list[str] = []
         with open(unfinished, "wb") as output:
             # The epochs are on stdout: last, so that the end of the log is the end of the training.
             for stream in (files.stderr, files.stdout):
@@ -77,9 +79,13 @@ def _log_stager(folder: RunFolder, index: int, files: WorkerFolder) -> typing.Ca
                     kept = _Kept(output.write)
                     for line in without_placement(stream):
                         kept.add(line)
+                        if not notices and FROM_PTX.encode() in line:
+                            notices = gpu_reasons(line.decode("utf-8", "replace"))
                     left_out += kept.finish()
         unfinished.replace(target)
-        return f"{left_out:,} bytes of the log of worker {index} are only in the run's folder" if left_out else ""
+        if left_out:
+            notices.append(f"{left_out:,} bytes of the log of worker {index} are only in the run's folder")
+        return "\n".join(notices)
 
     return make
 

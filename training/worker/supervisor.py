@@ -21,7 +21,7 @@ from training.worker.journal import Journal, JournalReader
 from training.worker.post_mortem import MemoryKills, last_words
 from training.worker.recording import Recording
 from training.worker.staging import stage
-from training.worker.watch import Verdict, Watch, with_memory_cause
+from training.worker.watch import Verdict, Watch, watch_of, with_memory_cause
 
 log = logging.getLogger(__name__)
 
@@ -156,9 +156,7 @@ class _Supervision:
         from training.worker.telemetry import Sampler, run_gpus
 
         launch = self._launch
-        watch = Watch(
-            self._gang.size, self._spec.epochs, launch.join_deadline_s, launch.stall_deadline_s, time.monotonic()
-        )
+        watch = watch_of(self._spec, launch, time.monotonic())
         gpus = run_gpus(self._spec, launch, os.environ)
         sampler = Sampler(self._gang.pids, gpus, launch.cpus, self._spec.workers)
         next_sample = time.monotonic() + self._telemetry_s

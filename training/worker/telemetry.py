@@ -117,7 +117,8 @@ def run_gpus(spec: RunSpec, launch: Launch, environment: Mapping[str, str]) -> l
         return list(launch.gpu_ids)
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return list(range(spec.gpus_per_worker * spec.workers))
+        # Workers that an engine put elsewhere use none of this host's GPUs, which may be another run's.
+        return list(range(spec.gpus_per_worker)) if spec.workers == 1 else []
     return [int(gpu) if gpu.strip().isdigit() else gpu.strip() for gpu in visible.split(",") if gpu.strip()]
 
 

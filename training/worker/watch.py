@@ -10,7 +10,10 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from training import catalog
 from training.names import Metric, Phase, RunStatus
+from training.run_folder import Launch
+from training.spec import RunSpec
 from training.worker.journal import Event
 
 # What a healthy worker reports when another one went away: a consequence, not the cause.
@@ -20,11 +23,16 @@ _PEER_LOST = re.compile(
     re.IGNORECASE,
 )
 _OUT_OF_MEMORY = re.compile(
-    r"ResourceExhausted|\bOOM\b|MemoryError|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY|out of memory", re.I
+    r"Resource_?Exhausted|\bOOM\b|MemoryError|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY|out of memory|"
+    r"Dst tensor is not initialized",  # how TensorFlow puts it when a copy to the GPU finds no room
+    re.I,
 )
 _SHAPE = re.compile(r"shape\s*[\[(]([\d,x\s]+)[\])]", re.IGNORECASE)
 _LONGEST_REASON = 2_000
 _OF_AN_EPOCH = {Metric.LOSS, Metric.TIME_EPOCH_TRAIN}
+
+PATIENCE = 5
+"""A call may take so many times as long as its steps have taken so far."""
 
 _STOP_SIGNALS = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
 
@@ -71,8 +79,12 @@ class Watch:
         workers: how many processes it has.
         epochs: how many epochs it was asked for.
         join_deadline_s: seconds from the start within which every worker must have joined.
-        stall_deadline_s: seconds without progress, once training is under way, after which the run has failed.
+        stall_deadline_s: seconds without progress, once training is under way, after which the run has failed; more
+            where one call takes long by itself.
         started: the time of the start, on the clock that later calls use (seconds).
+        global_batch: examples in one step.
+        longest_call: steps of the longest call that says nothing while it lasts: of a window, or a whole validation.
+        delay_s: seconds that the input pipeline sleeps in each step.
     """
 
     workers: int
@@ -80,11 +92,18 @@ class Watch:
     join_deadline_s: float
     stall_deadline_s: float
     started: float
+    global_batch: int = 1
+    longest_call: int = 1
+    delay_s: float = 0.0
     views: list[WorkerView] = field(init=False)
     phase: str = str(Phase.STARTING)
     epochs_done: int = 0
     step: int = 0
     under_way: bool = False  # the first window of steps is done: whatever had to be compiled has been
+    _first_window_s: float = 0.0
+    _steady_s: float = 0.0  # of all windows after the first one
+    _steady_steps: int = 0
+    _timed_to: int = 0  # the step up to which windows are counted in these
     _progress_at: float = 0.0
     _ended_at: float = 0.0
     _exits: int = 0
@@ -114,6 +133,8 @@ class Watch:
             self.step = max(self.step, event["step"])
             self.under_way = self.under_way or event["step"] > 0
         if kind == "series" and event["name"] == Metric.WINDOW and event["points"]:
+            if worker == 0:
+                self._time_steps(event["points"])
             self.step = max(self.step, event["points"][-1][0])
             self.under_way = True
         if kind == "metrics" and worker == 0 and not _OF_AN_EPOCH.isdisjoint(event["values"]):
@@ -159,9 +180,30 @@ class Watch:
             if self.workers == 1:
                 return f"the training process was not ready within {self.join_deadline_s:g} s"
             return f"{_workers(silent)} of {self.workers} never joined"
-        if self.under_way and not self.all_exited and now - self._progress_at > self.stall_deadline_s:
-            return f"no progress since step {self.step} for {self.stall_deadline_s:g} s, in {self.where}"
+        if self.under_way and not self.all_exited and now - self._progress_at > (limit := self._stall_limit_s()):
+            return f"no progress since step {self.step} for {limit:.6g} s, in {self.where}"
         return ""
+
+    def _time_steps(self, points: Sequence[Sequence[float]]) -> None:
+        for step, examples_per_second, _ in points:
+            steps = int(step) - self._timed_to
+            if steps <= 0 or not examples_per_second > 0:
+                continue
+            seconds = steps * self.global_batch / examples_per_second
+            if self._timed_to:
+                self._steady_s, self._steady_steps = self._steady_s + seconds, self._steady_steps + steps
+            else:
+                self._first_window_s = seconds
+            self._timed_to = int(step)
+
+    def _stall_limit_s(self) -> float:
+        """Seconds without a word after which nothing more is to be expected."""
+        if self._steady_steps:
+            step = PATIENCE * self._steady_s / self._steady_steps
+        else:  # the first one was compiled: what follows takes no longer, but for input that was ready for it
+            step = self._first_window_s + self.delay_s
+        # Validation and what is measured in the end are traced, too.
+        return max(self.stall_deadline_s, self._first_window_s + self.longest_call * step)
 
     @property
     def where(self) -> str:
@@ -207,6 +249,26 @@ class Watch:
         if view.exit_code < 0 and self.workers == 1:
             return f"{who} was killed by signal {-view.exit_code} in {self.where}{words}"
         return f"{who} exited {view.exit_code} in {self.where}{words}"
+
+
+def watch_of(spec: RunSpec, launch: Launch, now: float) -> Watch:
+    """The watch of a run that starts now."""
+    values = catalog.option_values(spec.dataset, spec.dataset_options)
+    window = min(
+        spec.steps_per_execution,
+        catalog.steps_per_epoch(spec.dataset, spec.dataset_options, spec.global_batch_size, spec.max_steps_per_epoch),
+    )
+    validation = -(-catalog.validation_examples(spec.dataset, spec.dataset_options) // spec.global_batch_size)
+    return Watch(
+        spec.workers,
+        spec.epochs,
+        launch.join_deadline_s,
+        launch.stall_deadline_s,
+        now,
+        global_batch=spec.global_batch_size,
+        longest_call=max(window, validation),
+        delay_s=float(values.get("delay_ms", 0.0)) / 1000,
+    )
 
 
 def with_memory_cause(verdict: Verdict, kernel_killed: bool, any_sigkill: bool) -> Verdict:

@@ -101,6 +101,14 @@ def test_end_to_end_counts_the_start():
     assert found.ratio == pytest.approx((5 + 30) / (15 + 3))  # 1.94x, where steady speed says 10x
 
 
+def test_a_start_that_compiled_the_gpus_kernels_is_no_part_of_whole_runs():
+    compiled = "W: CUDA kernels will be jit-compiled from PTX, which could take 30 minutes or longer."
+    runs = frames.runs({"run_id": "cpu"}, {"run_id": "first", "notice": compiled}, {"run_id": "gpu"})
+    cost = costs(runs, frames.steady(cpu=6000.0, first=60000.0, gpu=60000.0))
+    assert cost["whole"].isna().tolist() == [False, True, False]
+    assert end_to_end_speedup(cost, ["cpu"], ["first", "gpu"]).candidate_runs == 1
+
+
 def test_end_to_end_refuses_other_numbers_of_epochs():
     cost = _costs(("a", 6000.0, 3.0), ("b", 6000.0, 3.0))
     cost.loc[1, "epochs"] = 5
@@ -167,4 +175,4 @@ def test_whole_runs_without_their_start_say_so():
         {"run_id": ["a", "b"], "epochs": [3, 3], "examples": [1.0, 1.0]}
         | {"start": [math.nan, 5.0], "epoch": [10.0, 10.0], "whole": [math.nan, 35.0]}
     )
-    assert end_to_end_speedup(cost, ["a"], ["b"]).note == "start or epoch times were not recorded"
+    assert end_to_end_speedup(cost, ["a"], ["b"]).note.startswith("start or epoch times are missing")

@@ -59,6 +59,8 @@ def test_the_profiler_and_a_notice():
     assert _flags({"profiler": False}).empty
     noticed = _flags({"notice": "NaN at epoch 1"})
     assert not noticed.loc["notice", "excludes"]
+    compiled = _flags({"notice": "CUDA kernels will be jit-compiled from PTX, which could take 30 minutes or longer."})
+    assert not compiled.loc["compiled_kernels", "excludes"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """A real MLflow store, run folders in it, and stand-ins for training processes: scripts that write a real journal."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,8 @@ def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     home = tmp_path_factory.mktemp("store")
     uri = f"sqlite:///{home}/mlflow.db"
     MlflowClient(uri).create_experiment("runs", artifact_location=(home / "artifacts").as_uri())
+    with closing(sqlite3.connect(home / "mlflow.db")) as connection:
+        assert connection.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
     return uri
 
 

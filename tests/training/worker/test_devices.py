@@ -103,16 +103,89 @@ print(json.dumps(made))
     assert made == {case: calls for case, (_, calls) in CASES.items()}
 
 
-def test_fewer_gpus_than_asked_is_refused_before_anything_is_built():
-    message = run_python(
-        """
-import json
+@pytest.fixture(scope="module")
+def said(tmp_path_factory) -> dict:
+    """What one process says of one thing after the other: importing TensorFlow takes longer than all of them."""
+    return run_python(
+        f"""
+import json, time
+from types import SimpleNamespace
+from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
-from training.worker import devices
+from training.worker import process
+from training.worker.journal import JournalReader
+said = {{}}
+
+def error_of(call):
+    try:
+        call()
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}"
+
+# A data set that loads slowly, for a GPU that is not there.
+process._load_data = lambda spec: time.sleep(600)
+launch = Launch("run", "", {str(tmp_path_factory.mktemp("run"))!r})
+folder = RunFolder.create(RunSpec(device="gpu", log_device_placement=False), launch)
+process.run_worker(folder, 0, time.time())
+said["slow data"] = JournalReader(folder.worker(0).journal).new_events()[-1]["reason"]
+
+import tensorflow as tf
+from training.worker import devices, strategies, timing
+from training.worker.loop import Loop
+two_gpus = RunSpec(device="gpu", strategy="mirrored", replicas=2)
+said["two GPUs"] = error_of(lambda: devices.configure(two_gpus, 2))
+devices.configure(RunSpec(log_device_placement=False), 2)
+two_workers = RunSpec(strategy="multi_worker_mirrored", workers=2)
+said["no TF_CONFIG"] = error_of(lambda: strategies.create(two_workers))
+said["too few devices"] = error_of(lambda: devices.report(RunSpec(strategy="mirrored", replicas=4)))
+mirrored = strategies.create(RunSpec(strategy="mirrored"))
+said["mirrored"] = [mirrored.num_replicas_in_sync, list(mirrored.extended.worker_devices)]
+
 try:
-    devices.configure(RunSpec(device="gpu", strategy="mirrored", replicas=2), 2)
-except devices.DeviceError as error:
-    print(json.dumps(str(error)))
+    tf.function(lambda index: tf.gather(tf.range(3), index))(tf.constant([7]))
+except tf.errors.InvalidArgumentError as error:
+    said["graph"] = process.reason_of(error)
+
+said["GPU sync"] = timing.synchronizer("gpu") is tf.test.experimental.sync_devices
+loop = Loop.__new__(Loop)
+loop._steps = SimpleNamespace(begin=lambda epoch: None, run=lambda start, count: (0.0, 0.0))
+loop._synchronize = lambda: time.sleep(0.2)
+loop._done, loop.plan = 0, SimpleNamespace(global_batch=8)
+said["window"] = loop._window(0, 0, 4).seconds
+
+compiled = []
+for step, clustered in ((lambda: 1, ""), (tf.function(lambda: 1, jit_compile=True), ""), (lambda: 1, "autoclustering")):
+    tf.config.optimizer.set_jit(clustered)
+    loop._train_step = step
+    compiled.append(loop.jit_compiled)
+said["compiled"] = compiled
+print(json.dumps(said))
 """
     )
-    assert message == "asked 2 GPUs, TensorFlow sees 0"
+
+
+def test_fewer_gpus_than_asked_is_refused_before_anything_is_built(said):
+    assert said["two GPUs"] == "DeviceError: asked 2 GPUs, TensorFlow sees 0"
+
+
+def test_a_gpu_that_is_not_there_is_said_at_once_while_data_still_loads(said):
+    assert said["slow data"].startswith("asked 1 GPU, TensorFlow sees 0")
+
+
+def test_what_tensorflow_made_is_checked_against_what_was_asked(said):
+    assert said["no TF_CONFIG"].startswith("StrategyError: asked 2 replicas, TensorFlow has 1 in sync: is TF_CONFIG")
+    assert said["too few devices"] == "DeviceError: asked 4 CPU devices, TensorFlow sees 1"
+    assert said["mirrored"] == [1, ["/job:localhost/replica:0/task:0/device:CPU:0"]]
+
+
+def test_a_windows_time_ends_when_the_device_has_finished(said):
+    assert said["GPU sync"]
+    assert 0.2 <= said["window"] < 2.0
+
+
+def test_the_reason_of_an_error_in_a_graph_is_its_cause(said):
+    assert said["graph"] == "InvalidArgumentError: indices[0] = 7 is not in [0, 3)"
+
+
+def test_whether_xla_compiles_is_read_from_what_was_made(said):
+    assert said["compiled"] == [False, True, True]

@@ -61,6 +61,8 @@ def test_environment_of_a_cpu_run(folder_of, monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setenv("TF_CONFIG", "left over")
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit")
     folder = folder_of({"gpu_ids": [3]})
     assert run(folder, "import json, os", "print(json.dumps(dict(os.environ)))", "import training") == [0]
     seen = json.loads(folder.worker(0).stdout.read_text())
@@ -70,6 +72,8 @@ def test_environment_of_a_cpu_run(folder_of, monkeypatch):
     assert seen["PYTHONUNBUFFERED"] == "1"
     assert seen[RUN_MARK] == str(folder.path)
     assert "TF_CONFIG" not in seen
+    assert seen["KERAS_BACKEND"] == "tensorflow"
+    assert seen["TF_XLA_FLAGS"] == "--tf_xla_cpu_global_jit"
 
 
 def test_workers_find_each_other(folder_of):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training.worker.probe import gpu_reasons
+from training.worker.post_mortem import gpu_reasons
 
 CHECKOUT = Path(__file__).parents[3]
 

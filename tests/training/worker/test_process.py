@@ -197,6 +197,15 @@ def test_a_workers_own_throughput_is_of_its_own_examples_and_time(tmp_path):
     assert (event["values"]["throughput/worker_3"], event["step"]) == (12.5, 5)
 
 
+def test_the_peak_of_each_gpu_is_reported_with_its_epoch(tmp_path):
+    reporter = Reporter(RunSpec(), Journal(tmp_path / "journal"))
+    reporter.peak_gpu_memory = lambda: {0: 12.5, 1: 3.0}
+    reporter.on_epoch(epoch_of_100_examples_in_2_seconds(4))
+    (event,) = JournalReader(tmp_path / "journal").new_events()
+    assert [event["values"][f"system/gpu_{index}_peak_memory_megabytes"] for index in (0, 1)] == [12.5, 3.0]
+    assert event["step"] == 4
+
+
 def test_reasons_are_one_line_and_name_the_shape_that_did_not_fit():
     class ResourceExhaustedError(Exception):
         """Has the name of TensorFlow's own, which is what counts."""
@@ -207,3 +216,28 @@ def test_reasons_are_one_line_and_name_the_shape_that_did_not_fit():
     assert reason_of(error) == "OOM: shape[65536,32,26,26]"
     assert reason_of(ValueError("first\nsecond")) == "ValueError: first"
     assert reason_of(KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "OOM when allocating tensor with shape[60000,60000] and type float on /device:GPU:0 by allocator GPU_0_bfc",
+        "Out of memory while trying to allocate 17179869184 bytes.",
+        "Failed to allocate: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "Connection reset by peer",
+    ],
+)
+def test_the_cause_of_a_graphs_error_is_found_behind_its_frames(cause):
+    frames = """Graph execution error:
+
+Detected at node sequential/conv2d/Conv2D defined at (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+    a line of source
+
+  File "/training/worker/loop.py", line 9, in train
+
+"""
+    more = "\n\t [[{{node sequential/conv2d/Conv2D}}]]\nHint: allocations ... [Op:__inference_train_57]"
+    several = f"Node: 'sequential/conv2d/Conv2D'\n2 root error(s) found.\n  (0) UNKNOWN:  {cause}{more}"
+    assert reason_of(RuntimeError(frames + cause + more)) == f"RuntimeError: {cause}"
+    assert reason_of(RuntimeError(frames + several)) == f"RuntimeError: (0) UNKNOWN:  {cause}"

@@ -9,7 +9,7 @@ from training.names import PLACEMENT_COLUMNS
 from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 from training.worker import staging
-from training.worker.post_mortem import MemoryKills, last_words
+from training.worker.post_mortem import MemoryKills, end_of, last_words
 
 GRAPH = "I0000 00:00:1.1 1 placer.cc:162] dense/MatMul: (MatMul): /job:localhost/replica:0/task:0/device:CPU:0\n"
 EAGER = "I0000 00:00:1.1 1 execute.cc:1775] Executing op AddV2 in device /job:localhost/replica:0/task:0/device:CPU:0\n"
@@ -77,6 +77,14 @@ def test_part_that_fails_is_named_and_the_others_are_made(folder_of):
     assert "environment.json" in files(folder)
 
 
+def test_kernels_that_were_compiled_for_the_gpu_are_noted_once(folder_of):
+    folder = folder_of(log_device_placement=False)
+    words = "CUDA kernels will be jit-compiled from PTX, which could take 30 minutes or longer."
+    line = f"W0000 00:00:1.1 1 gpu_device.cc:2430] {words}\n"
+    folder.worker(0).stderr.write_text(line + "text\n" + line)
+    assert staging.stage(folder) == [words]
+
+
 def test_huge_log_keeps_its_beginning_and_end(folder_of, monkeypatch):
     monkeypatch.setattr(staging, "LARGEST_LOG", 10_000)
     folder = folder_of(log_device_placement=False)
@@ -107,6 +115,16 @@ def test_last_words(tmp_path, text, words):
     path.write_text(text)
     assert last_words(path) == words
     assert last_words(tmp_path / "missing") == ""
+
+
+def test_only_the_end_of_a_huge_file_is_read(tmp_path):
+    path = tmp_path / "stderr.log"
+    with open(path, "wb") as file:
+        file.truncate(100 * 2**30)  # takes no room on the disk
+        file.seek(0, 2)
+        file.write(b"\nValueError: bad\n")
+    assert len(end_of(path)) < 2**20
+    assert last_words(path) == "ValueError: bad"
 
 
 def test_no_memory_kill_happened_just_now():

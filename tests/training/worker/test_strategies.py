@@ -66,3 +66,12 @@ def test_every_worker_keeps_a_journal_and_its_windows():
     first, second = run.points(Metric.WINDOW, worker=0), run.points(Metric.WINDOW, worker=1)
     assert [point[0] for point in first] == [point[0] for point in second]
     assert run.end(0) == run.end(1) == ("FINISHED", "")
+    assert run.metric("loss", worker=1) == pytest.approx(run.metric("loss", worker=0), rel=1e-6)
+
+
+def test_streamed_batches_of_two_workers_are_those_of_one_device():
+    streamed = {"examples": 640, "validation_examples": 203, "pipeline": "tf_data"}
+    one, run = train(**COMMON), train(**COMMON | {"epochs": 1, "dataset_options": streamed}, **WORKERS)
+    assert set(run.exit_codes) == {0}
+    assert run.metric("loss") == pytest.approx(one.metric("loss")[:1], rel=1e-4)
+    assert run.metric("loss", worker=1) == pytest.approx(run.metric("loss"), rel=1e-6)

@@ -114,6 +114,7 @@ def test_nothing_left_to_sample():
         ({"device": "gpu"}, [1], {"CUDA_VISIBLE_DEVICES": "0"}, [1]),
         ({"device": "gpu"}, None, {"CUDA_VISIBLE_DEVICES": "1,GPU-abc"}, [1, "GPU-abc"]),
         ({"device": "gpu", "strategy": "mirrored", "replicas": 2}, None, {}, [0, 1]),
+        ({"device": "gpu", "strategy": "multi_worker_mirrored", "workers": 2}, None, {}, []),
         ({"device": "gpu"}, None, {"CUDA_VISIBLE_DEVICES": ""}, []),
     ],
 )

@@ -3,7 +3,9 @@
 import pytest
 
 from training.names import Metric, Phase, RunStatus
-from training.worker.watch import Verdict, Watch, with_memory_cause
+from training.run_folder import Launch
+from training.spec import RunSpec
+from training.worker.watch import Verdict, Watch, watch_of, with_memory_cause
 
 
 def event(kind, **content):
@@ -131,6 +133,48 @@ def test_hang_after_the_first_steps(progress):
     assert one.deadline_passed(613.0) == ""
 
 
+def windows(*points):
+    """Windows of a run, as (step, seconds that a step took)."""
+    return event("series", name=Metric.WINDOW, points=[[step, 64 / seconds, 1.0] for step, seconds in points])
+
+
+LONG = {"steps_per_execution": 1_000, "dataset": "synthetic", "dataset_options": {"examples": 128_000}}
+
+
+def long_watch(**fields):
+    one = watch_of(RunSpec.from_dict(LONG | fields), Launch("run", "", ""), 0.0)
+    one.heard(0, event("joined"), 1.0)
+    return one
+
+
+def test_a_window_may_take_as_long_as_its_steps_do():
+    """1,000 steps of 3 s in one call: nothing is heard for 50 minutes of a healthy run."""
+    one = long_watch()
+    one.heard(0, windows((1, 20.0)), 20.0)
+    assert one.deadline_passed(20.0 + 3_000) == "", "nothing but the first step, which was compiled, is known yet"
+    assert one.deadline_passed(20.0 + 21_000).startswith("no progress since step 1 for 20020 s")
+    one.heard(0, windows((1001, 3.0), (2000, 3.0)), 3_020.0)
+    assert one.deadline_passed(3_020.0 + 15_000) == ""
+    assert one.deadline_passed(3_020.0 + 15_100) == "no progress since step 2000 for 15020 s, in epoch 1"
+
+
+def test_quick_windows_leave_the_deadline_as_it_is():
+    one = long_watch()
+    one.heard(0, windows((1, 20.0), (1001, 0.01)), 30.0)
+    assert one.deadline_passed(631.0) == "no progress since step 1001 for 600 s, in epoch 1"
+
+
+def test_input_that_is_delayed_and_long_validation_are_waited_for():
+    delayed = long_watch(dataset_options={"examples": 128_000, "pipeline": "tf_data", "delay_ms": 2_000})
+    delayed.heard(0, windows((1, 0.1)), 1.0)
+    assert delayed.deadline_passed(2_000.0) == "", "the pipeline had made the first batch ahead"
+    validating = long_watch(steps_per_execution=1, dataset_options={"examples": 128, "validation_examples": 64_000})
+    validating.heard(0, windows((1, 20.0), (2, 3.0)), 23.0)
+    validating.heard(0, event("phase", phase=str(Phase.VALIDATING)), 23.0)
+    assert validating.deadline_passed(3_023.0) == ""
+    assert validating.deadline_passed(16_000.0) != ""
+
+
 def test_process_that_does_not_leave_after_its_end():
     one = in_epoch(watch(), 1)
     assert one.finished_for(100.0) == 0.0
@@ -147,6 +191,8 @@ def test_process_that_does_not_leave_after_its_end():
         ("numpy.MemoryError: Unable to allocate 3.5 GiB for an array with shape (60000, 28, 28)",
          "OOM (tensor of shape [60000, 28, 28]): numpy.MemoryError: Unable to allocate 3.5 GiB for an array with shape "
          "(60000, 28, 28)"),
+        ("InternalError: Failed copying input tensor to GPU:0: Dst tensor is not initialized.",
+         "OOM: InternalError: Failed copying input tensor to GPU:0: Dst tensor is not initialized."),
         ("OOM: said already", "OOM: said already"),
         ("ValueError: no room", "ValueError: no room"),
     ],
