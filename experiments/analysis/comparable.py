@@ -144,6 +144,11 @@ def _threads(threads: str, device: str, workers: str, cpus: str) -> str:
     return f"1/{workers or '1'} of {machine}" if device == "cpu" else "its GPU's share of the machine"
 
 
+def _precision(precision: str, device: str) -> str:
+    """A CPU only emulates float16, tens of times slower than float32: against a GPU that is no effect of the device."""
+    return f"{precision}, emulated" if precision == "mixed_float16" and device == "cpu" else precision
+
+
 def _placement(value: object) -> str:
     text = _text(value)
     return "" if text in ("", "{}") else text
@@ -173,6 +178,9 @@ def fields(runs: pd.DataFrame) -> pd.DataFrame:
         for threads, device, workers, cpus in zip(
             runs["cpu_threads"], columns["device"], columns["workers"], runs["cpu_count"], strict=True
         )
+    ]
+    columns["precision"] = [
+        _precision(precision, device) for precision, device in zip(columns["precision"], columns["device"], strict=True)
     ]
     columns["manual_placement"] = [_placement(value) or "none" for value in runs["manual_placement"]]
     # Without a CPU model the host's name is the only thing that tells machines apart.

@@ -22,7 +22,11 @@ def test_case_a7_precision_is_no_part_of_a_device_effect():
     both = frames.runs(
         {"run_id": "a", "precision": "mixed_float16"}, {"run_id": "b", **GPU, "precision": "mixed_float16"}
     )
-    assert check(both, "a", "b", Thing.DEVICE).possible
+    assert check(both, "a", "b", Thing.DEVICE).in_the_way == ("precision: mixed_float16, emulated / mixed_float16",)
+    assert baselines(both, "b", Thing.DEVICE).empty
+    # What the emulation costs on the CPU itself is a fair question.
+    same = frames.runs({"run_id": "a"}, {"run_id": "b", "precision": "mixed_float16"})
+    assert check(same, "a", "b", Thing.PRECISION).possible
 
 
 def test_the_host_must_be_of_one_model_also_when_the_device_is_compared():
