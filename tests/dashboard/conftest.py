@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import streamlit as st
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from experiments.settings import Settings
@@ -28,6 +29,15 @@ def copied(store: Path, home: Path) -> Settings:
     with closing(sqlite3.connect(home / "mlflow.db")) as connection, connection:
         connection.execute("UPDATE experiments SET artifact_location = ?", (settings.artifacts_folder.as_uri(),))
     return settings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _components_are_looked_for_once() -> Iterator[None]:
+    """Streamlit looks for components in the metadata of every installed package, a second for every page opened."""
+    found = manifest_scanner.scan_component_manifests()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", lambda: found)
+        yield
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_a_finished_run(morning: dict[str, str], open_page: OpenPage) -> None:
     assert titles == [
         "Best validation loss is 0.285, at epoch 5",
         "Best validation accuracy is 89.90%, at epoch 5",
-        "Training took 76% of the 55.8 s that were timed",
+        "Training took 75% of the 54.5 s that were timed",
         "Steady throughput is 7,442 examples/s",
         "Waiting for input took 1.4% of the training time of later epochs",
     ]
