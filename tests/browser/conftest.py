@@ -104,17 +104,26 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture(params=["light"])
-def context(browser: Browser, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
-    """A fresh session of a person; parametrize it indirectly for the dark page."""
-    opened = browser.new_context(color_scheme=request.param, viewport={"width": 1440, "height": 900})
-    opened.set_default_timeout(PATIENCE_MS)
+@pytest.fixture(scope="session")
+def _contexts(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
+    opened: dict[str, BrowserContext] = {}
     yield opened
-    opened.close()
+    for context in opened.values():
+        context.close()
+
+
+@pytest.fixture(params=["light"])
+def context(browser: Browser, _contexts: dict[str, BrowserContext], request: pytest.FixtureRequest) -> BrowserContext:
+    """A person's browser; parametrize it indirectly for the dark page. Kept, so that it reads the app's code once."""
+    scheme = str(request.param)
+    if scheme not in _contexts:
+        _contexts[scheme] = browser.new_context(color_scheme=request.param, viewport={"width": 1440, "height": 900})
+        _contexts[scheme].set_default_timeout(PATIENCE_MS)
+    return _contexts[scheme]
 
 
 @pytest.fixture
-def page(context: BrowserContext) -> Page:
+def page(context: BrowserContext) -> Iterator[Page]:
     """A tab in which no script may open a dialog: a typed name that runs as a script would."""
     tab = context.new_page()
 
@@ -122,7 +131,8 @@ def page(context: BrowserContext) -> Page:
         raise AssertionError(f"a dialog opened: {dialog}")
 
     tab.on("dialog", refuse)
-    return tab
+    yield tab
+    tab.close()
 
 
 def cells(page: Page, text: str) -> Locator:

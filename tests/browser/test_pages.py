@@ -1,13 +1,15 @@
 """What every page owes its readers: typed names as typed, nothing from other hosts, both themes, the keyboard."""
 
 import re
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from dashboard import report
 from tests.browser.conftest import Lab, cells
-from tests.dashboard.seed import NASTY_NAMES, add_run, history_of
+from tests.dashboard.seed import NASTY_NAMES, PLACEMENT, SEEN, add_run, history_of, timed
 from training.names import RunStatus, Tag
 from training.spec import RunSpec
 
@@ -75,17 +77,94 @@ def test_a_click_opens_a_run_and_two_ticks_compare(page: Page, lab: Lab) -> None
     expect(page.get_by_role("heading", name="ticked 2")).to_be_visible()
 
 
-def test_nothing_is_fetched_from_another_host(page: Page, lab: Lab, nasty: dict[str, str]) -> None:
+SCRIPT = NASTY_NAMES[0]
+
+
+@pytest.fixture(scope="module")
+def measured(lab: Lab) -> str:
+    """Finished runs on one and on two workers, with a placement, in a group whose name is a script. Gives one's id."""
+    workers = {"strategy": "multi_worker_mirrored", "workers": 2, "cpu_threads": 1}
+    for fields in ({"cpu_threads": 1}, workers):
+        spec = RunSpec.from_dict({"name": SCRIPT, "group": SCRIPT, "user": SCRIPT, "epochs": 3} | fields)
+        tags = {**SEEN, Tag.REPLICAS_IN_SYNC: str(spec.workers)}
+        for seed in range(2):
+            points = timed(5_000.0 * spec.workers * (1 + 0.01 * seed), seed=seed)
+            latest = add_run(lab.settings, spec, points=points, tags=tags, placement=PLACEMENT)
+    return latest
+
+
+NAMELESS = """root => [...root.querySelectorAll('button, input:not([type=hidden]), textarea, select, a[href]')]
+    .filter(one => one.offsetParent !== null)
+    .filter(one => !(one.getAttribute('aria-label') || one.getAttribute('aria-labelledby')
+        || one.textContent.trim() || one.title || one.closest('label') || one.placeholder
+        || (one.id && document.querySelector(`label[for="${one.id}"]`))))
+    .map(one => one.outerHTML.slice(0, 200))"""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "launch",
+        "runs",
+        "run?run={nasty}",
+        "environment",
+        "speedup?group={group}",
+        "scaling?group={group}",
+        "placement?run={measured}",
+    ],
+)
+def test_a_page_fetches_nothing_from_elsewhere_and_names_its_controls(
+    page: Page, lab: Lab, nasty: dict[str, str], measured: str, path: str
+) -> None:
     hosts: set[str | None] = set()
     page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
 
-    for path in ("launch", "runs", f"run?run={next(iter(nasty.values()))}", "environment"):
-        page.goto(f"{lab.address}/{path}")
-        expect(page.locator("h1").first).to_be_visible()
-        expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
+    page.goto(f"{lab.address}/{path.format(nasty=nasty[SCRIPT], measured=measured, group=quote(SCRIPT))}")
+    expect(page.locator("h1").first).to_be_visible()
+    if path.startswith(("speedup", "scaling", "placement")):
+        expect(page.locator(".js-plotly-plot svg.main-svg").first).to_be_visible()
+        typed = page.get_by_role("combobox", name="Run" if "placement" in path else "Group", exact=True)
+        expect(typed).to_have_value(re.compile(f"^{re.escape(SCRIPT)}"))
+        typed.click()
+        expect(page.get_by_role("option").filter(has_text=SCRIPT).first).to_be_visible()
+    expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
 
+    main = page.get_by_test_id("stMainBlockContainer")
+    expect(main.locator("script")).to_have_count(0)
+    # The failed run's own page says why it failed.
+    errors = (
+        "[data-testid=stException]" if path.startswith("run?") else "[data-testid=stException], [class*=callout_error]"
+    )
+    expect(main.locator(errors)).to_have_count(0)
     # `None` is what data: and blob: addresses have.
     assert hosts <= {"127.0.0.1", None, ""}
+    assert main.evaluate(NAMELESS) == []
+
+
+def test_a_report_draws_its_charts_from_a_file_without_a_network(
+    page: Page, lab: Lab, measured: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPEEDUP_LAB_HOME", str(lab.settings.home))
+    file = tmp_path / "report.html"
+    assert report.main(["--group", SCRIPT, "--output", str(file)]) == 0
+    said: list[str] = []
+    fetched: set[str] = set()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: fetched.add(urlsplit(request.url).scheme))
+    page.context.set_offline(True)
+    try:
+        page.goto(file.as_uri())
+
+        expect(page.locator("h1")).to_have_text(SCRIPT)
+        places = page.locator("[data-figure]")
+        assert places.count() >= 2
+        for place in places.all():
+            expect(place.locator("svg.main-svg").first).to_be_visible()
+    finally:
+        page.context.set_offline(False)
+    assert said == []
+    assert fetched <= {"file", "data", "blob"}
 
 
 @pytest.mark.parametrize("context", ["light", "dark"], indirect=True)
@@ -109,24 +188,6 @@ def test_start_can_be_reached_and_pressed_by_keyboard(page: Page, lab: Lab) -> N
     page.keyboard.press("Tab")
 
     expect(start).to_be_focused()
-
-
-def test_every_control_has_a_name(page: Page, lab: Lab, nasty: dict[str, str]) -> None:
-    for path in ("launch", "runs", f"run?run={next(iter(nasty.values()))}", "environment"):
-        page.goto(f"{lab.address}/{path}")
-        expect(page.locator("h1").first).to_be_visible()
-        expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
-
-        nameless = page.get_by_test_id("stMainBlockContainer").evaluate(
-            """root => [...root.querySelectorAll('button, input:not([type=hidden]), textarea, select, a[href]')]
-                .filter(one => one.offsetParent !== null)
-                .filter(one => !(one.getAttribute('aria-label') || one.getAttribute('aria-labelledby')
-                    || one.textContent.trim() || one.title || one.closest('label') || one.placeholder
-                    || (one.id && document.querySelector(`label[for="${one.id}"]`))))
-                .map(one => one.outerHTML.slice(0, 200))"""
-        )
-
-        assert nameless == [], f"{path}: {nameless}"
 
 
 def test_an_unknown_run_has_a_friendly_page(page: Page, lab: Lab) -> None:

@@ -1,12 +1,15 @@
 """Real training processes for tests: started as the supervisor starts them, without a tracking server."""
 
+import atexit
 import json
+import shutil
 import tempfile
 import time
 import typing
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.names import Metric
 from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 from training.worker.gang import SubprocessGang
@@ -61,6 +64,16 @@ class Outcome:
         return self.folder.worker(worker).stderr.read_text(errors="replace")
 
 
+def phases(run: Outcome, worker: int = 0) -> list[str]:
+    """What a worker did, in order."""
+    return [event["phase"] for event in run.events(worker) if event["type"] == "phase"]
+
+
+def slowest_step(run: Outcome, batch: int = 32) -> float:
+    """Seconds of a step in the first epoch, which traced and warmed up: no steady step of the run takes as long."""
+    return batch / run.metric(Metric.EXAMPLES_PER_SECOND)[0]
+
+
 _done: dict[str, Outcome] = {}
 
 
@@ -75,6 +88,7 @@ def train(**fields: typing.Any) -> Outcome:
 
 def _train(spec: RunSpec) -> Outcome:
     path = Path(tempfile.mkdtemp(prefix="speedup-lab-run-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
     folder = RunFolder.create(spec, Launch("test", "unused", str(path), cpus=2, submitted_at=time.time()))
     gang = SubprocessGang(folder)
     gang.start()

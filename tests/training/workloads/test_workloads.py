@@ -7,6 +7,8 @@ import pytest
 from tests.support.fresh_process import run_python
 from training import catalog
 
+pytestmark = pytest.mark.slow
+
 PRELUDE = """
 import json, math
 import keras
@@ -70,7 +72,7 @@ for name in catalog.WORKLOADS:
     shape = small[name]
     workload, model = made(name, shape)
     same = batch(workload, shape, 16)
-    losses = [model.train_step(same) and logs(model) for _ in range(10)]
+    losses = [model.train_step(same) and logs(model) for _ in range(6)]
     state = [np.isfinite(value).all() for value in model.get_weights()]
     model.test_step(batch(workload, shape, 5))
     whole = logs(model)
@@ -98,7 +100,7 @@ for name in catalog.WORKLOADS:
     for policy in ("float32", "mixed_bfloat16", "mixed_float16"):
         workload, model = made(name, small[name], policy=policy)
         examples = batch(workload, small[name], 16)
-        losses = [model.train_step(examples) and logs(model)["loss"] for _ in range(8)]
+        losses = [model.train_step(examples) and logs(model)["loss"] for _ in range(5)]
         images = examples[0] if isinstance(examples, tuple) else examples
         report[name + "/" + policy] = {
             "losses": losses, "output": model(images).dtype.name,
@@ -111,10 +113,7 @@ for name in catalog.WORKLOADS:
     workload, model = made(name, small[name])
     examples = batch(workload, small[name], 16)
     train = tf.function(model.train_step, jit_compile=True)
-    compiled = [train(examples) and logs(model)["loss"] for _ in range(8)]
-    model = made(name, small[name])[1]
-    plain = [model.train_step(examples) and logs(model)["loss"] for _ in range(8)]
-    report[name] = {"compiled": compiled, "plain": plain}
+    report[name] = [train(examples) and logs(model)["loss"] for _ in range(5)]
 """
 
 
@@ -129,7 +128,7 @@ def run(*parts: str, folder: object = "") -> typing.Any:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> typing.Any:
-    return run(FACTS, STEPS, PRECISION, folder=tmp_path_factory.mktemp("models"))
+    return run(FACTS, STEPS, PRECISION, XLA, folder=tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -233,12 +232,9 @@ def test_mixed_precision_trains_with_float32_variables_and_output(
     assert mixed["losses"][-1] < mixed["losses"][0]
 
 
-@pytest.mark.slow
-def test_xla_trains_them_alike() -> None:
-    (report,) = run(XLA)
-    assert set(report) == set(catalog.WORKLOADS)
-    assert report["mnist_cnn"]["compiled"] == pytest.approx(report["mnist_cnn"]["plain"], rel=1e-4)
+@workloads
+def test_xla_trains_it_alike(reports: typing.Any, precisions: typing.Any, name: str) -> None:
+    compiled, plain = reports[3][name], precisions[f"{name}/float32"]["losses"]
     # XLA makes other normal numbers from the same seed, so the VAE's noise differs.
-    assert report["vae"]["compiled"] == pytest.approx(report["vae"]["plain"], rel=0.03)
-    for losses in report.values():
-        assert losses["compiled"][-1] < losses["compiled"][0]
+    assert compiled == pytest.approx(plain, rel=0.03 if name == "vae" else 1e-4)
+    assert compiled[-1] < compiled[0]
