@@ -135,31 +135,35 @@ class Placed:
 
 
 @st.cache_resource(max_entries=6, show_spinner="Reading the placement …")
-def _placed(run_id: str, device: str) -> Placed:
-    table = results.placement(data.settings(), run_id)
-    asked = placement.asked_of(data.record(run_id))
-    return Placed(table, placement.summary(table), placement_surprises.surprises(table, device, asked))
+def _ops(run_id: str) -> pd.DataFrame:
+    return results.placement(data.settings(), run_id)
 
 
 @data.from_the_store
+def ops(run_id: str) -> pd.DataFrame:
+    """The placement table of an ended run, shared by all who look at it; no rows when none was logged.
+
+    Raises:
+        UnknownRun: there is no such run.
+    """
+    return _ops(run_id)
+
+
+@st.cache_resource(max_entries=6, show_spinner="Counting the ops …")
 def placed(run_id: str, device: str) -> Placed:
     """Where the ops of an ended run ran; empty tables when none was logged.
 
     Raises:
         UnknownRun: there is no such run.
     """
-    return _placed(run_id, device)
+    table, asked = ops(run_id), placement.asked_of(data.record(run_id))
+    return Placed(table, placement.summary(table), placement_surprises.surprises(table, device, asked))
 
 
 @st.cache_resource(max_entries=4, show_spinner="Comparing op by op …")
-def moved(first: str, second: str, _tables: tuple[Placed, Placed]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What moved between two ended runs: op by op, and in short.
-
-    Args:
-        first, second: their ids.
-        _tables: what `placed` gave for them, so that no artifact is read twice.
-    """
-    differences = placement.diff(*(each.table for each in _tables))
+def moved(first: str, second: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What moved between two ended runs: op by op, and in short."""
+    differences = placement.diff(ops(first), ops(second))
     return differences, placement.moves(differences)
 
 

@@ -48,11 +48,10 @@ def _page() -> None:
         )
         return
     if other:
-        second = analyses.placed(other, str(data.run(other)["device"]))
-        if second.table.empty:
+        if analyses.ops(other).empty:
             note.callout("info", "other", "The other run has no placement", "Nothing can be said of what moved.")
         else:
-            placement_diff.show(analyses.moved(chosen, other, (placed, second)), f"{chosen[:8]}-{other[:8]}")
+            placement_diff.show(analyses.moved(chosen, other), f"{chosen[:8]}-{other[:8]}")
     placement_view.show_map(placed, chosen)
     placement_view.show_asked(row, placed)
     placement_view.show_surprises(row, placed)

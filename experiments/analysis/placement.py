@@ -7,11 +7,13 @@ once each, everything else is counting.
 import functools
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from training.names import PLACEMENT_COLUMNS
 
@@ -35,9 +37,9 @@ def check(table: pd.DataFrame) -> None:
 
 def kinds(devices: pd.Series) -> pd.Series:
     """`CPU:0` -> `CPU`, `worker:1/GPU:0` -> `GPU`."""
-    names = devices.astype("str")
-    unique = {name: name.rpartition("/")[2].partition(":")[0] for name in names.unique()}
-    return names.map(unique)
+    codes, found = pd.factorize(devices)
+    names = np.array([str(name).rpartition("/")[2].partition(":")[0] for name in found], dtype=object)
+    return pd.Series(names[codes], index=devices.index, dtype="str")
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -115,51 +117,90 @@ def normal_name(name: str) -> str:
     `while/body/_1/while/replica_1/sequential_1/dense/MatMul` -> `sequential_1/dense/MatMul`;
     `__inference_run_steps_1234` -> `__inference_run_steps`.
     """
-    parts = [part for part in map(_normal_part, name.split("/")) if part]
-    return "/".join(parts) or name.rpartition("/")[2]
+    folder, _, own = name.rpartition("/")
+    return _joined(_normal_folder(folder), _normal_own(own)) or own
+
+
+def _joined(folder: str, own: str) -> str:
+    return f"{folder}/{own}" if folder and own else folder or own
+
+
+def _normal_folder(folder: str) -> str:
+    outer, _, inner = folder.rpartition("/")
+    return _joined(_normal_scopes(outer), _normal_own(inner))
 
 
 @functools.lru_cache(maxsize=100_000)
-def _normal_part(part: str) -> str:
+def _normal_scopes(scopes: str) -> str:
+    return "/".join(filter(None, map(_normal_part, scopes.split("/"))))
+
+
+def _normal_own(part: str) -> str:
     if _AROUND.fullmatch(part):
         return ""
     return _TRACED.sub(r"\1", part) if part.startswith("__") else part
 
 
-@dataclass
-class _Place:
-    """Where one op of the model, the same on every replica, ran."""
-
-    layer: str
-    devices: list[str]
-
-    def text(self) -> str:
-        return ", ".join(sorted(self.devices))
+# Scopes come back in many folders; own names of ops do not, and remembering them would only fill the memory.
+_normal_part = functools.lru_cache(maxsize=100_000)(_normal_own)
 
 
-_Key = tuple[str, str, str]
-
-
-def _places(table: pd.DataFrame) -> dict[_Key, _Place]:
-    """(name, type, role) that both runs share -> the devices it is on.
+def _shared_names(rows: pd.DataFrame) -> tuple[np.ndarray, pd.Series]:
+    """Of each row the number of the name that both runs share, and the names.
 
     Scopes get other numbers in other graphs (`sequential_1/conv2d_1` for the layer conv2d), so an op of a known layer
-    is found by layer and own name, any other by its normal name. Eager ops have no name: their type is all there is.
+    is found by layer and own name, any other by its normal name. An eager op has none, so it shares the empty one.
     """
-    found: dict[_Key, _Place] = {}
-    columns = (table[name].to_list() for name in ("name", "op_type", "role", "layer", "device"))
-    for name, op_type, role, layer, device in zip(*columns, strict=True):
-        if layer:
-            pass_ = "gradient_tape/" if "gradient_tape" in name else ""
-            key = f"{pass_}{layer}/{name.rpartition('/')[2]}"
-        else:
-            key = normal_name(name) or f"({op_type})"
-        place = found.get((key, op_type, role))
-        if place is None:
-            found[key, op_type, role] = _Place(layer, [device])
-        elif device not in place.devices:
-            place.devices.append(device)
-    return found
+    # Ops share folders and own names with others. Arrow takes names apart and joins them; each part is looked at once.
+    names = pa.Table.from_pandas(rows[["name"]], preserve_index=False)["name"].combine_chunks().cast(pa.large_string())
+    split = pc.split_pattern(names, "/", max_splits=1, reverse=True)
+    ends, has_folder = np.asarray(split.offsets)[1:], np.diff(split.offsets) == 2
+    own = split.values.take(pa.array(ends - 1)).dictionary_encode()
+    folder = split.values.take(pa.array(ends - 2, mask=~has_folder)).fill_null("").dictionary_encode()
+    layer, layers = pd.factorize(rows["layer"])
+    in_layer = (rows["layer"] != "").to_numpy(dtype=bool)
+    backward = pc.match_substring(names, "gradient_tape").to_numpy(zero_copy_only=False)
+    places = [f"gradient_tape/{each}/" for each in layers] + [f"{each}/" for each in layers]
+    places += [f"{_normal_folder(each)}/".lstrip("/") for each in folder.dictionary.to_pylist()]
+    place = np.where(in_layer, layer + len(layers) * ~backward, np.asarray(folder.indices) + 2 * len(layers))
+    owns = own.dictionary.to_pylist()
+    last = np.asarray(own.indices) + len(owns) * ~in_layer
+    parts = (
+        pa.array(texts, pa.large_string()).take(pa.array(numbers))
+        for texts, numbers in ((places, place), (owns + list(map(_normal_own, owns)), last))
+    )
+    shared = pc.utf8_rtrim(pc.binary_join_element_wise(*parts, pa.scalar("", pa.large_string())), "/")
+    shared = pc.if_else(pc.equal(shared, ""), own.dictionary_decode(), shared).dictionary_encode()
+    return np.asarray(shared.indices), shared.dictionary.to_pandas().astype("str")
+
+
+def _places(op: np.ndarray, device: np.ndarray, names: list[str], ops: int) -> tuple[np.ndarray, list[str], np.ndarray]:
+    """Where each op, the same on every replica, ran.
+
+    Args:
+        op, device: of each row the op's and the device's number.
+        names: of the devices, sorted.
+        ops: how many there are; one without a row is nowhere.
+
+    Returns:
+        Of each op the number of a text, the texts, and how many devices each op is on.
+    """
+    pairs = np.sort(op * len(names) + device)
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    owner, where = np.divmod(pairs, max(len(names), 1))
+    counts = np.bincount(owner, minlength=ops)
+    ends = counts.cumsum()
+    texts, number = ["", *names], np.zeros(ops, dtype=np.int64)
+    number[counts == 1] = where[ends[counts == 1] - 1] + 1
+    known: dict[bytes, int] = {}
+    for each in np.flatnonzero(counts > 1):
+        devices = where[ends[each] - counts[each] : ends[each]]
+        key = devices.tobytes()
+        if key not in known:
+            known[key] = len(texts)
+            texts.append(", ".join(names[device] for device in devices))
+        number[each] = known[key]
+    return number, texts, counts
 
 
 DIFF_COLUMNS = {
@@ -191,23 +232,43 @@ def diff(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     """
     check(first)
     check(second)
-    before, after = _places(first), _places(second)
-    nowhere = _Place("", [])
-    rows = []
-    for key in before | after:
-        old, new = before.get(key, nowhere), after.get(key, nowhere)
-        name, op_type, role = key
-        places = old.text(), new.text()
-        counts = len(old.devices), len(new.devices)
-        rows.append((_change(*places), name, op_type, old.layer or new.layer, role, *places, *counts))
-    rows.sort(key=lambda row: CHANGES.index(row[0]))
-    return pd.DataFrame(rows, columns=list(DIFF_COLUMNS)).astype(DIFF_COLUMNS)
+    rows = pd.concat([first, second], ignore_index=True)
+    # Plain numbers for all that is compared: an op is a (name, type, role), numbered as they appear.
+    name, names = _shared_names(rows)
+    op = name.astype(np.int64)
+    for column in ("op_type", "role"):
+        codes, found = pd.factorize(rows[column])
+        op = op * len(found) + codes
+    op, ops = pd.factorize(op)
+    heads = np.flatnonzero(~pd.Series(op).duplicated())
+    device, devices = pd.factorize(rows["device"], sort=True)
+    sides = slice(len(first)), slice(len(first), None)
+    (before, old, on_before), (after, new, on_after) = (
+        _places(op[side], device[side], list(devices), len(ops)) for side in sides
+    )
+    pair, pairs = pd.factorize(before * len(new) + after)
+    change = np.array(
+        [CHANGES.index(_change(old[each // len(new)], new[each % len(new)])) for each in pairs], dtype=int
+    )[pair]
+    order = np.argsort(change, kind="stable")
+    shown = rows[["op_type", "layer", "role"]].iloc[heads[order]].reset_index(drop=True)
+
+    def texts(values: Sequence[str], numbers: np.ndarray) -> pd.Series:
+        return pd.Series(values, dtype="str").take(numbers[order]).reset_index(drop=True)
+
+    called = texts(names, name[heads])
+    return shown.assign(
+        change=texts(CHANGES, change),
+        name=called.where(called != "", "(" + shown["op_type"] + ")"),
+        **{"from": texts(old, before), "to": texts(new, after)},
+        replicas_from=on_before[order],
+        replicas_to=on_after[order],
+    )[list(DIFF_COLUMNS)].astype(DIFF_COLUMNS)
 
 
 CHANGES = ("moved", "only in first", "only in second", "replicated", "same")
 
 
-@functools.lru_cache(maxsize=10_000)
 def _change(before: str, after: str) -> str:
     if not before:
         return "only in second"

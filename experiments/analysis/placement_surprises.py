@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -53,18 +53,28 @@ def surprises(table: pd.DataFrame, device: str, asked: Mapping[str, str]) -> pd.
     layer's variables belong there and no name tells whose they are. Eager ops have no name, and are not judged.
     """
     check(table)
-    held = {op_type: _is_held(op_type) for op_type in table["op_type"].unique()}
-    work = table[(table["role"] == COMPUTE) & (table["source"] == "graph") & ~table["op_type"].map(held).astype(bool)]
-    if device.lower() != "gpu" or work.empty:
+    if device.lower() != "gpu" or table.empty:
         return pd.DataFrame(columns=COLUMNS)
-    kind = kinds(work["device"])
-    work = work.assign(is_gpu=kind == "GPU", is_cpu=kind == "CPU")
-    by_hand = [layer for layer, where in asked.items() if where.strip("/").rpartition("/")[2].startswith("CPU")]
-    layers = work[(work["layer"] != "") & ~work["layer"].isin(by_hand)]
-    found = [_of_layers(layers)]
-    if not by_hand:
-        found.append(_without_layer(work, bool(layers.loc[layers["op_type"] == _READ, "is_gpu"].any())))
-    return pd.concat(found, ignore_index=True)[COLUMNS]
+    kind, layer = kinds(table["device"]), table["layer"]
+    held, by_hand = _each(table["op_type"], _is_held), _each(layer, _on_cpu(asked))
+    judged = (table["role"] == COMPUTE) & (table["source"] == "graph") & ~held
+    rows = table.assign(cpu=judged & (kind == "CPU"), gpu=judged & (kind == "GPU"))
+    of_a_layer = judged & (layer != "") & ~by_hand
+    parts = [_of_layers(rows, of_a_layer)]
+    if not any(map(_on_cpu(asked), asked)):
+        variables_on_gpu = bool((rows["gpu"] & of_a_layer & (rows["op_type"] == _READ)).any())
+        parts.append(_without_layer(rows, judged, variables_on_gpu))
+    return pd.concat(parts, ignore_index=True)[COLUMNS]
+
+
+def _each(texts: pd.Series, question: Callable[[str], bool]) -> np.ndarray:
+    """The answer for every row, asked once for each different text."""
+    codes, found = pd.factorize(texts)
+    return np.array([question(text) for text in found], dtype=bool)[codes]
+
+
+def _on_cpu(asked: Mapping[str, str]) -> Callable[[str], bool]:
+    return lambda layer: asked.get(layer, "").strip("/").rpartition("/")[2].startswith("CPU")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -72,25 +82,27 @@ def _is_held(op_type: str) -> bool:
     return bool(_HOST.fullmatch(op_type) or _HOST_FAMILY.match(op_type))
 
 
-def _counted(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    groups = rows.groupby(by, observed=True)["is_gpu"]
-    return rows.assign(on_gpu=groups.transform("sum").astype("int64"), of=groups.transform("size").astype("int64"))
+def _among(rows: pd.DataFrame, chosen: pd.Series, by: str, wanted: pd.Series) -> pd.DataFrame:
+    """The wanted rows, and of the chosen ones with the same `by`, how many are on a GPU, of how many."""
+    codes, found = pd.factorize(rows[by])
+    of = np.bincount(codes[chosen], minlength=len(found))
+    on_gpu = np.bincount(codes[chosen & rows["gpu"]], minlength=len(found))
+    codes = codes[wanted]
+    return rows[wanted].assign(on_gpu=on_gpu[codes], of=of[codes], share=on_gpu[codes] / of[codes])
 
 
-def _of_layers(rows: pd.DataFrame) -> pd.DataFrame:
-    found = _counted(rows, "layer")
-    found = found[found["is_cpu"] & rows["is_gpu"].any()]
-    found = found.assign(why=np.where(found["on_gpu"] > 0, APART, WHOLE), share=found["on_gpu"] / found["of"])
+def _of_layers(rows: pd.DataFrame, chosen: pd.Series) -> pd.DataFrame:
+    some = bool((rows["gpu"] & chosen).any())
+    found = _among(rows, chosen, "layer", chosen & rows["cpu"] & some)
+    found = found.assign(why=np.where(found["on_gpu"] > 0, APART, WHOLE))
     return found.sort_values("share", ascending=False, kind="stable")
 
 
-def _without_layer(work: pd.DataFrame, variables_on_gpu: bool) -> pd.DataFrame:
-    found = _counted(work, "op_type")
+def _without_layer(rows: pd.DataFrame, judged: pd.Series, variables_on_gpu: bool) -> pd.DataFrame:
     # A read tells only where its variable is; that variable's update says so too.
-    found = found[found["is_cpu"] & (found["layer"] == "") & (found["op_type"] != _READ)]
-    updates = variables_on_gpu & found["op_type"].str.match(_UPDATE)
+    found = _among(rows, judged, "op_type", rows["cpu"] & (rows["layer"] == "") & (rows["op_type"] != _READ))
+    updates = _each(found["op_type"], lambda op_type: _UPDATE.match(op_type) is not None) & variables_on_gpu
     found = found[(found["on_gpu"] > 0) | updates]
     scoped = [len([part for part in normal_name(name).split("/") if part not in _LOOP]) > 1 for name in found["name"]]
-    found = found[np.array(scoped, dtype=bool)]
-    found = found.assign(why=LIKE, share=found["on_gpu"] / found["of"])
+    found = found[np.array(scoped, dtype=bool)].assign(why=LIKE)
     return found.sort_values("share", ascending=False, kind="stable")

@@ -4,6 +4,7 @@ import time
 
 import pandas as pd
 import pytest
+import streamlit as st
 
 from dashboard.components import placement_view
 from dashboard.figures import placement_map
@@ -171,6 +172,32 @@ def test_200_000_ops_are_never_sent_to_a_browser_at_once(home: Settings, open_pa
 
     assert len(table(app, ALT)) == placement_view.MOST_ROWS
     assert "200,000 ops; the 500 commonest are shown; the download holds all" in words(app)
-    started = time.perf_counter()
-    app.run()
-    assert time.perf_counter() - started < 2.0
+
+
+# Measured on two slow cores: 1.0 s for one run, 1.9 s against another. The test allows half as much again of the
+# processor, and any wait of a machine that other work shares.
+MOST_CPU_S = 3.0
+MOST_WALL_S = 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compared", [False, True], ids=["one run", "against another"])
+def test_the_first_draw_of_200_000_ops_from_their_artifact(home: Settings, open_page: OpenPage, compared: bool) -> None:
+    ops = many_ops(200_000)
+    first = add_run(home, RunSpec(device="gpu"), placement=ops, tags=GPU_SEEN)
+    # The same model traced anew: other scopes around it, and every op on another device.
+    anew = ops.assign(name=ops["name"].str.replace("body", "body/_7"), device="CPU:0")
+    second = add_run(home, RunSpec(device="gpu"), placement=anew, tags=GPU_SEEN)
+    small = add_run(home, RunSpec(), placement=PLACEMENT)
+    query = {"run": first, **({"other": second} if compared else {})}
+    open_page("placement", run=small)  # what a server imports once
+    for caches in (st.cache_data, st.cache_resource):
+        caches.clear()
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    app = open_page("placement", **query)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+
+    assert len(charts(app)) == (2 if compared else 1)
+    assert cpu < MOST_CPU_S, f"{cpu:.2f} s of the processor, {wall:.2f} s"
+    assert wall < MOST_WALL_S

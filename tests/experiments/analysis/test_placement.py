@@ -104,6 +104,15 @@ def test_what_moved_from_where_to_where_on_how_many_replicas():
     assert counted["ops"].sum() == len(found)
 
 
+@pytest.mark.parametrize(
+    "name", ["a/while", "while", "a", "while/body/_1/replica_1/a/b", "x/__inference_f_12", "_1/_2"]
+)
+def test_an_op_without_a_layer_goes_by_its_normal_name(name):
+    assert diff(frames.placement(), frames.placement((name, "Mul", "CPU:0", "compute", "")))["name"].tolist() == [
+        normal_name(name)
+    ]
+
+
 def test_a_run_moved_nothing_against_itself():
     assert set(diff(GPU_RUN, GPU_RUN)["change"]) == {"same"}
 
@@ -137,6 +146,6 @@ def test_200_000_ops_take_less_than_two_seconds():
     surprises(table, "gpu", {})
     page = time.process_time() - began
     differences = diff(table, other)
-    assert page < 2
-    assert time.process_time() - began < 5  # the diff reads both tables
+    assert page < 1
+    assert time.process_time() - began < 2
     assert len(differences) > 10_000
