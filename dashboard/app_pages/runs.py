@@ -59,7 +59,8 @@ def _live_table(was_live: bool) -> None:
         shown = runs_table.filtered(runs, statuses, text, group)
         total = count(len(runs), "run")
         how_many = f"{total} in all" if len(shown) == len(runs) else f"{len(shown):,} of {total}"
-        head = st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute")
+        # On the left: the table's own buttons lie over what ends above its right corner.
+        head = st.container(horizontal=True, vertical_alignment="center", gap="medium")
         head.caption(
             f"{how_many} · {int(is_live.sum()):,} waiting or running · choose a row to open it", width="content"
         )

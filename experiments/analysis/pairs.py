@@ -134,9 +134,11 @@ def natural(runs: pd.DataFrame, run_id: str) -> tuple[str, str]:
     table = fields(runs)
     if run_id not in table.index:
         raise KeyError(f"no run {run_id}")
+    chosen = table.xs(run_id)
+    assert isinstance(chosen, pd.Series)  # a run id is there once
     for thing, rule in QUESTIONS:
         order = naturalness(table, thing)
-        better = order[matching(table, table.loc[run_id], thing, rule) & (order < order[run_id])]
+        better = order[matching(table, chosen, thing, rule) & (order < order[run_id])]
         if len(better):
             return str(better.idxmin()), run_id
     return run_id, ""

@@ -127,7 +127,7 @@ def ratio_of(
             for pair in (candidate_errors, baseline_errors)
         ]
         sides = [_within_runs(values, *error) for values, error in zip(logs, errors, strict=True)]
-        interval, _ = difference(*sides, level)
+        interval, _ = difference(sides[0], sides[1], level)
         basis, note = Basis.WITHIN_RUNS, ONE_RUN_EACH
     if not interval.known:
         basis = Basis.NOTHING

@@ -124,7 +124,9 @@ def test_a_run_that_was_stopped_has_the_same_verdict_everywhere(home: Settings, 
 
 def test_that_versions_of_the_product_differ_is_said_everywhere(home: Settings, open_page: OpenPage) -> None:
     for device, commit in (("cpu", "a" * 40), ("gpu", "b" * 40)):
-        add_timed(home, RunSpec(device=device, group="mine", epochs=3), 5_000, **{Tag.GIT_COMMIT: commit})
+        add_timed(
+            home, RunSpec(device=device, group="mine", epochs=3), 5_000, startup=4.0, seed=0, **{Tag.GIT_COMMIT: commit}
+        )
     said = "different versions of Speedup Lab: aaaaaaaaa / bbbbbbbbb"
 
     assert f"To know: {said}" in words(open_page("speedup"))
