@@ -19,6 +19,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from mlflow import MlflowClient
+
+from training.names import Artifact, Tag
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 READY = re.compile(r"Speedup Lab is ready: (http://127\.0\.0\.1:\d+)")
@@ -147,26 +150,41 @@ def get(address: str, token: str = "", host: str = "") -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def command(lab: Lab, *arguments: str) -> str:
-    """The command line in another terminal, which needs no more than the data folder's name."""
-    result = subprocess.run(
+def begin(lab: Lab, *arguments: str) -> subprocess.Popen[str]:
+    """Starts the command line in another terminal, which needs no more than the data folder's name."""
+    return subprocess.Popen(
         [CHECKOUT / ".venv" / "bin" / "python", "-m", "experiments", *arguments],
         cwd=CHECKOUT,
         env=lab.environ,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
     )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+
+
+def answer(begun: subprocess.Popen[str]) -> str:
+    """What a command that succeeds says in the end."""
+    out, err = begun.communicate(timeout=120)
+    assert begun.returncode == 0, err
+    return out
+
+
+SYNTHETIC = [
+    *("--set", "dataset=synthetic", "--set", "dataset_options.examples=64"),
+    *("--set", "dataset_options.validation_examples=64", "--set", "global_batch_size=32"),
+]
+TWO_WORKERS = ["--set", "strategy=multi_worker_mirrored", "--set", "workers=2", "--set", "cpu_threads=1"]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_it_starts_ends_with_nothing_left_and_starts_again_with_its_data(lab: Lab) -> None:
+def test_it_starts_trains_and_ends_with_nothing_left(lab: Lab) -> None:
     process = lab.start()
     lab.until(process, lambda: READY.search(lab.said()), READY_S)
+    # Two runs, one after the other, while the rest is looked at: the first takes all the processors that Ray has.
+    finishing = begin(lab, "run", "--json", *SYNTHETIC, *TWO_WORKERS, "--set", "epochs=2")
+    lab.until(process, lambda: list((lab.home / "runs").glob("*")), 120)
+    lasting = begin(lab, "submit", "--json", *SYNTHETIC, "--set", "epochs=100000")
 
     # One line with the address, and everything behind it answers.
     assert READY.findall(lab.said()) == [f"http://127.0.0.1:{lab.page}"]
@@ -193,19 +211,31 @@ def test_it_starts_ends_with_nothing_left_and_starts_again_with_its_data(lab: La
         == 403
     )
 
-    # A second one finds the data folder in use.
+    # A second start finds the data folder in use.
     second = subprocess.run(["make", "run"], cwd=CHECKOUT, env=lab.environ, capture_output=True, text=True, timeout=120)
     assert second.returncode == 2
     assert f"SPEEDUP_LAB_HOME={lab.home} is in use by another `make run`" in second.stderr
 
+    # A run of two workers trains to its end through Ray, and is recorded as one run.
+    run = json.loads(answer(lasting))["run_id"]
+    lab.until(process, lambda: finishing.poll() is not None, 300)
+    finished = json.loads(answer(finishing))
+    assert (finished["status"], finished["reason"]) == ("FINISHED", "")
+    store = MlflowClient(f"http://127.0.0.1:{lab.mlflow}")
+    runs = store.search_runs([each.experiment_id for each in store.search_experiments()])
+    (recorded,) = [each for each in runs if each.info.run_id != run]
+    assert (recorded.info.run_id, recorded.info.status) == (finished["run_id"], "FINISHED")
+    assert {name: recorded.data.params[name] for name in ("strategy", "workers")} == {
+        "strategy": "multi_worker_mirrored",
+        "workers": "2",
+    }
+    assert recorded.data.tags[Tag.REPLICAS_IN_SYNC] == "2"
+    for name in ("loss", "val_loss", "time/epoch_train"):
+        assert [point.step for point in store.get_metric_history(recorded.info.run_id, name)] == [0, 1], name
+    logs = {Path(each.path).name for each in store.list_artifacts(recorded.info.run_id, Artifact.LOG_DIR)}
+    assert {"worker-0.log", "worker-1.log"} <= logs
+
     # A run that trains for long ...
-    run = json.loads(
-        command(
-            lab,
-            *("submit", "--json", "--set", "dataset=synthetic", "--set", "epochs=100000"),
-            *("--set", "dataset_options.examples=64", "--set", "dataset_options.validation_examples=64"),
-        )
-    )["run_id"]
     journal = lab.home / "runs" / run / "worker-0" / "journal.jsonl"
     lab.until(process, lambda: journal.exists() and "throughput" in journal.read_text(), 240)
     assert any("training.worker.process" in " ".join(each.cmdline()) for each in lab.look())
@@ -219,18 +249,9 @@ def test_it_starts_ends_with_nothing_left_and_starts_again_with_its_data(lab: La
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
-    record = json.loads(command(lab, "show", "--json", run))
-    assert record["status"] == "KILLED"
-    assert record["metrics"]["loss"] is not None
-
-    # A second start has the run; SIGTERM to make, as a service manager sends it, ends it all too.
-    process = lab.start()
-    lab.until(process, lambda: READY.search(lab.said()), READY_S)
-    status, body = get(f"http://127.0.0.1:{lab.mlflow}/api/2.0/mlflow/runs/get?run_id={run}")
-    assert status == 200
-    assert json.loads(body)["run"]["info"]["status"] == "KILLED"
-    assert (lab.home / "ray-token").read_text() == token
-    assert lab.stop(process, signal.SIGTERM) == set(), lab.said()
+    stopped = MlflowClient(f"sqlite:///{lab.home}/mlflow.db").get_run(run)
+    assert stopped.info.status == "KILLED"
+    assert stopped.data.metrics["loss"] > 0
 
     # Nothing was written outside the data folder, but for Keras's own folder.
     assert list(lab.tmp.iterdir()) == []
@@ -246,10 +267,12 @@ def connections(process: psutil.Process) -> list[typing.Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_what_a_killed_one_left_is_ended_by_the_next(short_lab: Lab) -> None:
+def test_what_a_killed_one_left_is_ended_by_the_next_which_has_its_data(short_lab: Lab) -> None:
     lab = short_lab
     process = lab.start()
     lab.until(process, lambda: READY.search(lab.said()), READY_S)
+    token = (lab.home / "ray-token").read_text()
+    run = MlflowClient(f"http://127.0.0.1:{lab.mlflow}").create_run("0").info.run_id
     # The launcher and make die without a word; their group is all that is not a component.
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -261,4 +284,8 @@ def test_what_a_killed_one_left_is_ended_by_the_next(short_lab: Lab) -> None:
     lab.until(process, lambda: READY.search(lab.said()), READY_S)
     assert "that an earlier `make run` left when it was killed" in lab.said()
     assert orphans & lab.look() == set()
-    assert lab.stop(process, signal.SIGINT) == set(), lab.said()
+    assert get(f"http://127.0.0.1:{lab.mlflow}/api/2.0/mlflow/runs/get?run_id={run}")[0] == 200
+    assert (lab.home / "ray-token").read_text() == token
+
+    # SIGTERM to make, as a service manager sends it, ends it all too.
+    assert lab.stop(process, signal.SIGTERM) == set(), lab.said()
