@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from experiments import cli
 from experiments.settings import CHECKOUT
 
 TINY = [
@@ -36,14 +37,6 @@ def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def answer(home: Path, *arguments: str) -> typing.Any:
-    """The JSON document of a command that succeeds."""
-    command = start(home, *arguments, "--json")
-    out, err = command.communicate(timeout=300)
-    assert command.returncode == 0, err
-    return json.loads(out)
-
-
 def processes_of(home: Path) -> list[psutil.Process]:
     """Every process whose command line names the data folder."""
     return [
@@ -53,8 +46,18 @@ def processes_of(home: Path) -> list[psutil.Process]:
     ]
 
 
-def test_two_first_commands_at_once_on_a_fresh_data_folder(tmp_path: Path) -> None:
+def test_two_first_commands_at_once_on_a_fresh_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(*arguments: str) -> typing.Any:
+        """The JSON document of a command that succeeds; in this process, where all is imported already."""
+        code = cli.main([*arguments, "--json"])
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return json.loads(out)
+
     home = tmp_path / "a lab"
+    monkeypatch.setenv("SPEEDUP_LAB_HOME", str(home))
     options = [*TINY, "--set", "epochs=2", "--set", "seed=3", "--set", "manual_placement.dense=/CPU:0"]
     commands = [start(home, "run", "--inline", "--json", *options) for _ in range(2)]
     ended = [command.communicate(timeout=800) for command in commands]
@@ -77,16 +80,16 @@ def test_two_first_commands_at_once_on_a_fresh_data_folder(tmp_path: Path) -> No
         assert record["tags"]["env.tensorflow"]
     first, second = (record["metrics"]["loss"] for record in records)
     assert math.isclose(first, second, abs_tol=1e-4), "the same seed gives the same loss"
-    assert {row["run_id"] for row in answer(home, "list")} == {record["run_id"] for record in records}
+    assert {row["run_id"] for row in answer("list")} == {record["run_id"] for record in records}
 
     run_id = records[0]["run_id"]
-    placement = answer(home, "placement", run_id[:8])
+    placement = answer("placement", run_id[:8])
     (layer,) = placement["layers"]
     assert (layer["layer"], layer["asked"], layer["actual"], layer["agrees"]) == ("dense", "CPU:0", "CPU:0", True)
     counts = {each["op_type"]: each for each in placement["counts"] if each["role"] == "compute"}
     assert counts["MatMul"]["count"] >= 1
     assert counts["Conv2D"]["device"] == "CPU:0"
-    lines = answer(home, "log", run_id)["lines"]
+    lines = answer("log", run_id)["lines"]
     assert any(line.startswith("epoch 2/2") for line in lines)
     assert not any("placer.cc" in line for line in lines)
     assert processes_of(home) == []
