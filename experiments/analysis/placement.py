@@ -253,7 +253,7 @@ def diff(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     order = np.argsort(change, kind="stable")
     shown = rows[["op_type", "layer", "role"]].iloc[heads[order]].reset_index(drop=True)
 
-    def texts(values: Sequence[str], numbers: np.ndarray) -> pd.Series:
+    def texts(values: Sequence[str] | pd.Series, numbers: np.ndarray) -> pd.Series:
         return pd.Series(values, dtype="str").take(numbers[order]).reset_index(drop=True)
 
     called = texts(names, name[heads])
