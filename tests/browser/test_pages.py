@@ -13,7 +13,7 @@ from tests.dashboard.seed import NASTY_NAMES, PLACEMENT, SEEN, add_run, history_
 from training.names import RunStatus, Tag
 from training.spec import RunSpec
 
-pytestmark = [pytest.mark.browser, pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
