@@ -107,6 +107,7 @@ class Tag:
     VALIDATION_EXAMPLES = "validation_examples"
     PARAMETERS = "model_parameters"
     PROFILER = "profiler"  # "true" when TensorFlow's profiler was on while the run trained
+    ONEDNN = "onednn"  # "true" when TensorFlow computed with oneDNN's kernels on the CPU
 
     # Environment.
     PYTHON = "env.python"

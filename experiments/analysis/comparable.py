@@ -48,6 +48,7 @@ FIELDS = (
     "per_replica_batch_size",
     "precision",
     "jit_compile",
+    "onednn",
     "steps_per_execution",
     "deterministic",
     "cpu_threads",
@@ -60,7 +61,8 @@ FIELDS = (
 )
 """Fields that must agree unless the thing compared lets them differ. `jit_compile` is what Keras resolved it to, as
 `auto` means another thing on another device (keras-team/keras#18145); `machine` is the host's CPU model, `gpu` the
-GPU model of a GPU run: what a GPU bought is told beside the CPU of the same kind of host. Not among them: seed and
+GPU model of a GPU run: what a GPU bought is told beside the CPU of the same kind of host; `onednn` is which kernels
+computed on the CPU. Not among them: seed and
 learning rate (no effect on time), number of epochs (only on whole runs, see `speedup`)."""
 
 _MAY_DIFFER: dict[Thing, frozenset[str]] = {
@@ -76,7 +78,7 @@ _MAY_DIFFER: dict[Thing, frozenset[str]] = {
     Thing.VERSIONS: frozenset({"tensorflow", "keras"}),
     Thing.CPU_THREADS: frozenset({"cpu_threads"}),
     Thing.DATA_OPTIONS: frozenset({"dataset_options"}),
-    Thing.MACHINE: frozenset({"machine", "gpu"}),
+    Thing.MACHINE: frozenset({"machine", "gpu", "onednn"}),
     Thing.PLACEMENT: frozenset({"manual_placement"}),
 }
 _OWN = {
@@ -84,6 +86,7 @@ _OWN = {
     Thing.REPLICAS: ("replicas",),
     Thing.WORKERS: ("workers",),
     Thing.BATCH: ("global_batch_size",),
+    Thing.MACHINE: ("gpu", "machine"),
 }
 """Where not all that may differ is the thing itself: of these one must differ, the others only follow from it."""
 _SCALING = (Thing.REPLICAS, Thing.WORKERS)

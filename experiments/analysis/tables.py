@@ -202,13 +202,15 @@ def in_words(name: str, value: str) -> str:
         return _NONE[name, value]
     if name in ("strategy", "precision", "machine", "gpu"):
         return value
-    if name in ("jit_compile", "deterministic"):
-        return {"jit_compile": "XLA", "deterministic": "deterministic"}[name] + (" on" if value == "true" else " off")
+    if name in _SWITCHES and value in ("true", "false"):
+        return _SWITCHES[name] + (" on" if value == "true" else " off")
     return f"{_WORDS.get(name, name)} {value}"
 
 
 _NONE = {("gpu", "none"): "no GPU", ("manual_placement", "none"): "no layer placed by hand"}
+_SWITCHES = {"jit_compile": "XLA", "onednn": "oneDNN", "deterministic": "deterministic"}
 _WORDS = {
+    "onednn": "oneDNN",
     "manual_placement": "layers placed by hand",
     "dataset": "data set",
     "global_batch_size": "batch",

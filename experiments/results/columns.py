@@ -83,6 +83,7 @@ RUN_COLUMNS: dict[str, str] = {
     "git_commit": _TEXT,  # of the product's code, which is what was timed
     "replicas_in_sync": _WHOLE,
     "jit_compile_resolved": _TEXT,
+    "onednn": _TEXT,  # "true" when oneDNN's kernels computed on the CPU
     "devices_asked": _TEXT,
     "devices_seen": _TEXT,
     "profiler": _FLAG,  # TensorFlow's profiler was on while it trained
@@ -119,6 +120,7 @@ _TAG_COLUMNS = {
     "keras": Tag.KERAS,
     "git_commit": Tag.GIT_COMMIT,
     "jit_compile_resolved": Tag.JIT_COMPILE,
+    "onednn": Tag.ONEDNN,
     "devices_asked": Tag.DEVICES_ASKED,
     "devices_seen": Tag.DEVICES_SEEN,
 }

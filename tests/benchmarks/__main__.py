@@ -29,6 +29,7 @@ from tests.benchmarks.measure import (
 from tests.benchmarks.stack import running_stack
 from training.names import Metric
 from training.spec import RunSpec
+from training.worker.gang import ONEDNN
 
 EPOCHS = 4
 COMMAND = "the command"
@@ -50,7 +51,7 @@ def throughput(rounds: int, epochs: int) -> list[Figure]:
                 found = module("tests.benchmarks.guide", str(epochs))
                 rates[name].append(steady(found["epochs"], found["examples"]))
             elif name == "off":
-                found = module("tests.benchmarks.bare_loop", json.dumps(fields))
+                found = module("tests.benchmarks.bare_loop", json.dumps(fields), environment={ONEDNN: "1"})
                 rates[name].append(steady(found["epochs"], found["examples"]))
             else:
                 record, seconds = _instrumented(fields)

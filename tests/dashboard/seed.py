@@ -87,6 +87,7 @@ SEEN = {
     Tag.HOST: "bench-1",
     Tag.TENSORFLOW: "2.21.0",
     Tag.KERAS: "3.15.1",
+    Tag.ONEDNN: "true",
 }
 GPU_SEEN = {**SEEN, Tag.GPU_MODEL: "NVIDIA H200"}
 

@@ -18,6 +18,7 @@ TAGS = {
     Tag.CPU_COUNT: "64",
     Tag.TENSORFLOW: "2.21.0",
     Tag.KERAS: "3.15.1",
+    Tag.ONEDNN: "true",
     Tag.JIT_COMPILE: "false",
 }
 GPU = {**TAGS, Tag.GPU_MODEL: "A GPU", Tag.DEVICES_SEEN: "GPU:0"}

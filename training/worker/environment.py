@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.profiler import profiler_v2
+from tensorflow.python.util import _pywrap_util_port
 
 from training import checkout, hardware
 from training.names import Tag
@@ -61,6 +62,12 @@ def describe() -> dict[str, str]:
             Tag.DRIVER: driver.driver,
         }
     return {name: value for name, value in tags.items() if value}
+
+
+def onednn_is_on() -> bool:
+    """Whether TensorFlow computes with oneDNN's kernels on the CPU; it decides when it is imported."""
+    # TensorFlow has no public way to ask.
+    return bool(_pywrap_util_port.IsMklEnabled())
 
 
 def profiler_is_on() -> bool:

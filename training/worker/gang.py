@@ -24,6 +24,7 @@ from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 
 RUN_MARK = "SPEEDUP_LAB_RUN"
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 """Environment variable that every process of a run inherits: its value is the run's folder."""
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -200,6 +201,8 @@ def worker_environment(
             "PYTHONPATH": os.pathsep.join(filter(None, [str(_CHECKOUT), inherited.get("PYTHONPATH", "")])),
             "MLFLOW_DISABLE_TELEMETRY": "true",
             "KERAS_BACKEND": "tensorflow",
+            # TensorFlow itself turns it on for CPUs with AVX512 VNNI or AMX only; see docs/decisions/0007.
+            ONEDNN: inherited.get(ONEDNN, "1"),
         }
     )
     if flags := inherited.get("TF_XLA_FLAGS"):

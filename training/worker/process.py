@@ -105,6 +105,7 @@ def _train(folder: RunFolder, index: int, started_at: float, journal: Journal) -
             | {
                 Tag.CPU_COUNT: str(cpu_count(spec, launch)),
                 Tag.PROFILER: str(environment.profiler_is_on()).lower(),
+                Tag.ONEDNN: str(environment.onednn_is_on()).lower(),
                 Tag.DEVICES_ASKED: seen.asked,
                 Tag.DEVICES_SEEN: ", ".join(seen.seen),
                 Tag.REPLICAS_IN_SYNC: str(strategy.num_replicas_in_sync),

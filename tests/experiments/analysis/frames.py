@@ -36,6 +36,7 @@ _DEFAULTS: dict[str, typing.Any] = {
     "precision": "float32",
     "jit_compile": False,
     "jit_compile_resolved": "false",
+    "onednn": "true",
     "steps_per_execution": 32,
     "deterministic": False,
     "seed": 0,

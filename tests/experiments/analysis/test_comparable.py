@@ -29,6 +29,16 @@ def test_case_a7_precision_is_no_part_of_a_device_effect():
     assert check(same, "a", "b", Thing.PRECISION).possible
 
 
+def test_other_kernels_on_the_cpu_are_in_the_way_but_no_other_machine_by_themselves():
+    runs = frames.runs(
+        {"run_id": "a", "onednn": "true"}, {"run_id": "b", "onednn": "false", "precision": "mixed_bfloat16"}
+    )
+    assert check(runs, "a", "b", Thing.PRECISION).in_the_way == ("onednn: true / false",)
+    assert not check(runs.assign(precision="float32"), "a", "b", Thing.MACHINE).possible
+    moved = runs.assign(precision="float32", cpu_model=["A CPU", "Another CPU"])
+    assert check(moved, "a", "b", Thing.MACHINE).possible
+
+
 def test_the_host_must_be_of_one_model_also_when_the_device_is_compared():
     runs = frames.runs({"run_id": "a"}, {"run_id": "b", **GPU, "cpu_model": "Another CPU", "host": "h2"})
     assert check(runs, "a", "b", Thing.DEVICE).in_the_way == ("machine: A CPU / Another CPU",)

@@ -74,6 +74,13 @@ def test_environment_of_a_cpu_run(folder_of, monkeypatch):
     assert "TF_CONFIG" not in seen
     assert seen["KERAS_BACKEND"] == "tensorflow"
     assert seen["TF_XLA_FLAGS"] == "--tf_xla_cpu_global_jit"
+    assert seen["TF_ENABLE_ONEDNN_OPTS"] == "1"
+
+
+def test_onednn_is_off_where_a_person_turned_it_off(folder_of):
+    folder = folder_of()
+    environment = worker_environment(folder, folder.spec(), folder.launch(), {"TF_ENABLE_ONEDNN_OPTS": "0"}, 0, [])
+    assert environment["TF_ENABLE_ONEDNN_OPTS"] == "0"
 
 
 def test_workers_find_each_other(folder_of):

@@ -54,6 +54,7 @@ def test_a_run_reports_its_phases_epochs_windows_and_environment():
     assert tags[Tag.REPLICAS_IN_SYNC] == "1"
     assert tags[Tag.JIT_COMPILE] == "false"
     assert tags[Tag.PROFILER] == "false"
+    assert tags[Tag.ONEDNN] == "true"
     assert tags[Tag.TENSORFLOW] == json.loads(run.folder.environment.read_text())["tensorflow"]["version"]
 
 
