@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +21,7 @@ from experiments.engines import ray_engine
 from experiments.engines.base import EngineError, EngineStatus, EngineUnavailableError
 from experiments.engines.ray_engine import RayEngine
 from tests.experiments.conftest import settings_in
-from tests.experiments.engines.conftest import python, wait_for_end, wait_for_text
+from tests.experiments.engines.conftest import is_alive, python, wait_for_end, wait_for_text
 from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 
@@ -61,8 +62,8 @@ def engine_at(tmp_path):
 
 @pytest.fixture
 def launch(tmp_path):
-    """The launch of a run."""
-    made = Launch("a" * 32, "", str(tmp_path / "run"), gpu_ids=[])
+    """The launch of a run that no other test of the same head has started."""
+    made = Launch(uuid.uuid4().hex, "", str(tmp_path / "run"), gpu_ids=[])
     RunFolder.create(RunSpec(), made)
     return made
 
@@ -146,17 +147,18 @@ def test_head_address_means_the_same_as_the_dashboards(ray_head, tmp_path):
 
 
 @pytest.mark.slow
-def test_restarted_head_has_forgotten_its_jobs_and_ended_them(tmp_path, launch):
-    from tests.support.ray_head import running_ray_head
-
-    with running_ray_head() as head:
-        engine = RayEngine(
-            head.settings(tmp_path), python("(folder / 'pid').write_text(str(os.getpid()))\ntime.sleep(600)")
-        )
-        handle = engine.start(launch, RunSpec(), Request(1, 1, 0))
-        wait_for_text(Path(launch.folder, "pid"))
-        head.kill()
-        with pytest.raises(EngineUnavailableError, match=head.address):
+def test_restarted_head_has_forgotten_its_jobs_and_ended_them(ray_head, tmp_path, launch):
+    # The head of all tests: it is as good as new afterwards, and a head of its own would have to start twice.
+    engine = RayEngine(
+        ray_head.settings(tmp_path), python("(folder / 'pid').write_text(str(os.getpid()))\ntime.sleep(600)")
+    )
+    handle = engine.start(launch, RunSpec(), Request(1, 1, 0))
+    pid = int(wait_for_text(Path(launch.folder, "pid")))
+    ray_head.kill()
+    try:
+        with pytest.raises(EngineUnavailableError, match=ray_head.address):
             engine.state(handle)
-        head.start()
-        assert engine.state(handle).status is EngineStatus.UNKNOWN
+    finally:
+        ray_head.start()
+    assert engine.state(handle).status is EngineStatus.UNKNOWN
+    assert not is_alive(pid)
