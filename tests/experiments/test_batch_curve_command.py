@@ -46,4 +46,4 @@ def test_the_crossing_is_printed_below_the_speedups(
 
 
 def test_without_such_runs_there_is_no_curve(cli_run: Run) -> None:
-    assert cli_run("speedup", "--json").json == {"suggestions": [], "speedup": None, "batch_curve": None}
+    assert cli_run("speedup", "--json").json["batch_curve"] is None
