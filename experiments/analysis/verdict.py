@@ -20,6 +20,8 @@ MODERATE_INPUT, HIGH_INPUT = 0.05, 0.20
 (kModeratelyInfeedBoundThresholdInPercent and kHighly... in its input pipeline analysis)."""
 MODERATE_OTHER, HIGH_OTHER = 0.03, 0.15
 """The same profiler's thresholds for kernel launch and for device collectives."""
+ALSO = 0.05
+"""Share of training time from which another cause is named beside the first."""
 COMPILING = 0.20
 """Share of the whole run that tracing, compiling and warming up must take to be the verdict."""
 
@@ -100,13 +102,13 @@ class Verdict:
         return "; ".join([line, *([f"also {', '.join(also)}"] if also else []), _ADVICE[self.cause]])
 
     def also(self) -> list[Cause]:
-        """Other causes that take a high share of training time, the largest first."""
-        high = [
+        """Other causes that take a share of training time worth telling, the largest first."""
+        others = [
             cause
-            for cause, (_, limit) in _IN_TRAINING.items()
-            if cause is not self.cause and cause in self.shares and self.shares[cause].value >= limit
+            for cause in _IN_TRAINING
+            if cause is not self.cause and cause in self.shares and self.shares[cause].value >= ALSO
         ]
-        return sorted(high, key=lambda cause: -self.shares[cause].value)
+        return sorted(others, key=lambda cause: -self.shares[cause].value)
 
 
 def _total(history: pd.DataFrame, metric: str) -> pd.Series:

@@ -14,9 +14,10 @@ import sys
 import threading
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from unittest import mock
 
+import psutil
 import ray
 import ray.train
 
@@ -63,6 +64,8 @@ class RayGang:
         self._thread: threading.Thread | None = None
         self._error = ""
         self._lost: set[int] = set()
+        self._gone: dict[int, int] = {}  # worker -> the call of `poll` that first saw its process gone without a word
+        self._polls = 0
         self._ended = False
 
     @property
@@ -101,10 +104,36 @@ class RayGang:
         if ended and not any(told) and not self._ended:
             raise RayGangError(f"Ray started no worker: {self._error or 'it gives no reason'}")
         codes = [worker.exit_code if worker else None for worker in told]
-        lost = range(self.size) if self._ended or not self._lost else self._lost
+        self._note_gone(told)
+        lost = range(self.size) if self._ended else self._to_blame()
         return [
             -signal.SIGKILL if ended and code is None and index in lost else code for index, code in enumerate(codes)
         ]
+
+    def _note_gone(self, told: Sequence[WorkerProcess | None]) -> None:
+        """Only where all are on this host: of one elsewhere, the end of those here would be all that is seen."""
+        self._polls += 1
+        here = socket.gethostname()
+        for index, worker in enumerate(told):
+            if worker is None or worker.host != here:
+                self._gone.clear()
+                return
+            if worker.exit_code is not None:
+                self._gone.pop(index, None)
+            elif not psutil.pid_exists(worker.pid):
+                self._gone.setdefault(index, self._polls)
+
+    def _to_blame(self) -> Collection[int]:
+        """The workers that were lost first: those that Ray ends for their sake follow.
+
+        Their processes tell, where they can be seen: Ray has been seen to name the other worker. Else what Ray says;
+        else all.
+        """
+        first = min(self._gone.values(), default=0)
+        seen = [index for index, poll in self._gone.items() if poll == first]
+        if 0 < len(seen) < self.size:
+            return seen
+        return self._lost or range(self.size)
 
     def pids(self) -> Mapping[int, int]:
         """The training processes on this host, as long as their actors have not seen them end, and their workers."""

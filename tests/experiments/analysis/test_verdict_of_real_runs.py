@@ -79,8 +79,8 @@ def test_a_small_model_on_many_replicas():
     so either cause may be the larger one."""
     found = verdict_of(
         dataset="synthetic",
-        dataset_options={"examples": 1600, "validation_examples": 10},
-        global_batch_size=4,
+        dataset_options={"examples": 800, "validation_examples": 10},
+        global_batch_size=8,
         strategy="mirrored",
         replicas=4,
         logical_devices=4,

@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import uuid
 from pathlib import Path
 
@@ -183,3 +185,32 @@ def test_worker_whose_actor_is_killed(start):
     assert_gone([told[1]["pid"]], 5)
     end = said(folder, driver)
     assert end["codes"] == [None, -9], "the one that Ray ends because of it is not to blame"
+
+
+@pytest.mark.parametrize(
+    ("gone", "said_by_ray", "codes"),
+    [
+        ({1}, {0}, [None, -9]),
+        ({1}, set(), [None, -9]),
+        ({0, 1}, {0}, [-9, None]),
+        (set(), {0}, [-9, None]),
+        (set(), set(), [-9, -9]),
+    ],
+    ids=["Ray names the other", "Ray names none", "both at once", "elsewhere", "nothing known"],
+)
+def test_the_worker_that_was_lost_first_is_to_blame(tmp_path, gone, said_by_ray, codes):
+    from experiments.engines.ray_job import RayGang
+
+    spec = RunSpec.from_dict({"dataset": "synthetic", "strategy": "multi_worker_mirrored", "workers": 2})
+    folder = RunFolder.create(spec, Launch("run", "", str(tmp_path / "run"), gpu_ids=[], cpus=2))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    host = socket.gethostname() if gone or not said_by_ray else "elsewhere"
+    for index in range(2):
+        WorkerProcess(host, ended.pid if index in gone else os.getpid()).write(folder, index)
+    gang = RayGang(folder)
+    gang._thread = threading.Thread(target=int)
+    gang._thread.start()
+    gang._thread.join()
+    gang._lost = said_by_ray
+    assert gang.poll() == codes
