@@ -21,6 +21,8 @@ from training.worker.batches import Examples, Plan, Resident, ResidentSteps
 from training.worker.loop import Loop
 
 WARM_UPS, SAMPLES = 2, 10
+MORE_SAMPLES, SMALL_MODEL = 40, 1_000_000
+"""The reduction of a model of fewer parameters takes milliseconds, which a few samples do not tell from noise."""
 MOST_STEPS = 5
 """Steps in one sample of `step_one_example`, at most: enough that the call of the function hardly counts."""
 
@@ -77,8 +79,14 @@ def all_reduce_seconds(strategy: tf.distribute.Strategy, model: keras.Model, syn
         reduced: list[tf.Tensor] = context.all_reduce(tf.distribute.ReduceOp.SUM, read())
         return reduced
 
-    with_reduction = median_seconds(tf.function(lambda: strategy.run(reduce)), synchronize)
-    return max(with_reduction - median_seconds(tf.function(lambda: strategy.run(read)), synchronize), 0.0)
+    with_reduction, without = tf.function(lambda: strategy.run(reduce)), tf.function(lambda: strategy.run(read))
+    # In turn, so that whatever else the machine does meets both alike. By the size and not by the clock, so that all
+    # workers take part in the same number of reductions.
+    samples = MORE_SAMPLES if model.count_params() < SMALL_MODEL else SAMPLES
+    seconds = [
+        _seconds(with_reduction, synchronize) - _seconds(without, synchronize) for _ in range(WARM_UPS + samples)
+    ]
+    return max(statistics.median(seconds[WARM_UPS:]), 0.0)
 
 
 def step_seconds(loop: Loop, data: Data, examples: Examples, count: int, synchronize: Callable[[], None]) -> float:
@@ -95,11 +103,12 @@ def step_seconds(loop: Loop, data: Data, examples: Examples, count: int, synchro
 
 def median_seconds(call: Callable[[], object], synchronize: Callable[[], None]) -> float:
     """Median seconds of a call, device finished, after calls to warm up."""
-    seconds = []
-    for _ in range(WARM_UPS + SAMPLES):
-        synchronize()
-        began = time.perf_counter()
-        call()
-        synchronize()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds[WARM_UPS:])
+    return statistics.median([_seconds(call, synchronize) for _ in range(WARM_UPS + SAMPLES)][WARM_UPS:])
+
+
+def _seconds(call: Callable[[], object], synchronize: Callable[[], None]) -> float:
+    synchronize()
+    began = time.perf_counter()
+    call()
+    synchronize()
+    return time.perf_counter() - began
