@@ -11,7 +11,7 @@ import pandas as pd
 from experiments.analysis.comparable import FIELDS, Thing, cells, fields, may_differ
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.intervals import between_runs, t_quantile
-from experiments.analysis.speedup import Called, Ratio, ratio_of
+from experiments.analysis.speedup import Called, Ratio, ratio_between
 
 THINGS = (Thing.BATCH, Thing.DEVICE)
 """Comparisons beside which this curve tells more."""
@@ -208,7 +208,7 @@ def _point(curve: str, batch: int, group: pd.DataFrame) -> dict:
 
 
 def _ratio(first: str, second: str, batch: int, groups: dict[str, dict[int, pd.DataFrame]]) -> dict:
-    found = _ratio_between(groups[second][batch], groups[first][batch])
+    found = ratio_between(groups[second][batch], groups[first][batch])
     row = {"first": first, "second": second, "batch": batch, "ratio": found.ratio}
     return row | {"low": found.low, "high": found.high, "called": str(found.called)}
 
@@ -312,15 +312,7 @@ def growth(curve: str, groups: Mapping[int, pd.DataFrame], several: bool) -> str
 
 def _of_batches(groups: Mapping[int, pd.DataFrame], candidate: int, baseline: int) -> Ratio:
     """Throughput at one batch over that at another."""
-    return _ratio_between(groups[candidate], groups[baseline])
-
-
-def _ratio_between(candidate: pd.DataFrame, baseline: pd.DataFrame) -> Ratio:
-    """Throughput of some runs over that of others; both are rows of `timing.steady_states`."""
-    sides = candidate, baseline
-    speeds = [side["throughput"].to_numpy(float) for side in sides]
-    errors = [(side["relative_se"].to_numpy(float), side["df"].to_numpy(float)) for side in sides]
-    return ratio_of(speeds[0], speeds[1], errors[0], errors[1])
+    return ratio_between(groups[candidate], groups[baseline])
 
 
 def _surely_lower(fall: Ratio) -> bool:

@@ -62,8 +62,8 @@ FIELDS = (
 """Fields that must agree unless the thing compared lets them differ. `jit_compile` is what Keras resolved it to, as
 `auto` means another thing on another device (keras-team/keras#18145); `machine` is the host's CPU model, `gpu` the
 GPU model of a GPU run: what a GPU bought is told beside the CPU of the same kind of host; `onednn` is which kernels
-computed on the CPU. Not among them: seed and
-learning rate (no effect on time), number of epochs (only on whole runs, see `speedup`)."""
+computed on the CPU. Not among them: seed and learning rate (no effect on time), number of epochs (only on whole runs,
+see `speedup`)."""
 
 _MAY_DIFFER: dict[Thing, frozenset[str]] = {
     Thing.DEVICE: frozenset({"device", "gpu", "cpu_threads"}),

@@ -12,7 +12,7 @@ from experiments.analysis.comparable import FIELDS, BatchRule, Thing, fields, ma
 from experiments.analysis.intervals import between_runs, t_quantile
 from experiments.analysis.scaling_fit import FURTHEST, Fit
 from experiments.analysis.scaling_laws import Scaling
-from experiments.analysis.speedup import ratio_of
+from experiments.analysis.speedup import ratio_between
 from training.names import Metric
 
 AXES = (Thing.REPLICAS, Thing.WORKERS)
@@ -150,7 +150,7 @@ def points(curve: pd.DataFrame, steady: pd.DataFrame) -> pd.DataFrame:
         if rows:
             fewest = next(iter(groups))
             base = groups[fewest]
-            ratio = ratio_of(speeds, base["throughput"].to_numpy(float), _errors(group), _errors(base))
+            ratio = ratio_between(group, base)
             share = fewest / count
             row |= {
                 "speedup": ratio.ratio,
@@ -165,10 +165,6 @@ def points(curve: pd.DataFrame, steady: pd.DataFrame) -> pd.DataFrame:
             }
         rows.append(row)
     return pd.DataFrame(rows, columns=list(POINT_COLUMNS)).astype(POINT_COLUMNS)
-
-
-def _errors(group: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    return group["relative_se"].to_numpy(float), group["df"].to_numpy(float)
 
 
 def predictions(fit: Fit) -> pd.DataFrame:

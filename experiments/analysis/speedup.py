@@ -141,6 +141,14 @@ def ratio_of(
     return Ratio(shown.value, shown.low, shown.high, basis, called, *runs, note)
 
 
+def ratio_between(candidate: pd.DataFrame, baseline: pd.DataFrame, level: float = LEVEL) -> Ratio:
+    """`ratio_of` for the throughput of some runs over that of others; both are rows of `timing.steady_states`."""
+    sides = candidate, baseline
+    speeds = [side["throughput"].to_numpy(float) for side in sides]
+    errors = [(side["relative_se"].to_numpy(float), side["df"].to_numpy(float)) for side in sides]
+    return ratio_of(speeds[0], speeds[1], errors[0], errors[1], level)
+
+
 def _chosen(steady: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
     chosen = steady[steady["run_id"].isin(list(run_ids))]
     missing = set(run_ids) - set(chosen["run_id"])
@@ -168,9 +176,7 @@ def steady_speedup(
         rows = _chosen(steady, run_ids)
         left_out += [f"{row.run_id}: {row.reason}" for row in rows[~rows["steady"]].itertuples()]
         sides.append(rows[rows["steady"]])
-    speeds = [side["throughput"].to_numpy() for side in sides]
-    errors = [(side["relative_se"].to_numpy(), side["df"].to_numpy()) for side in sides]
-    found = ratio_of(speeds[0], speeds[1], errors[0], errors[1], level)
+    found = ratio_between(sides[0], sides[1], level)
     if not left_out:
         return found
     note = "; ".join(filter(None, [found.note, f"left out {len(left_out)}: {left_out[0]}"]))
