@@ -14,13 +14,13 @@ import sys
 import threading
 import types
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from unittest import mock
 
-import psutil
 import ray
 import ray.train
 
+from experiments.engines.end_order import EndOrder
 from experiments.engines.ray_worker import Command, TensorflowConfig, WorkerProcess, train_one_worker
 from training.run_folder import RunFolder, write_atomically
 from training.spec import SpecError
@@ -64,8 +64,8 @@ class RayGang:
         self._thread: threading.Thread | None = None
         self._error = ""
         self._lost: set[int] = set()
-        self._gone: dict[int, int] = {}  # worker -> the call of `poll` that first saw its process gone without a word
-        self._polls = 0
+        self._ends = EndOrder()
+        self._all_here = False
         self._ended = False
 
     @property
@@ -94,7 +94,7 @@ class RayGang:
     def poll(self) -> Sequence[int | None]:
         """One exit code per worker; -9 for one that Ray lost, whatever became of it.
 
-        Those that Ray ends because it lost another are not told apart from the living before `end`.
+        Before `end`, those that Ray ends because it lost another count as living.
 
         Raises:
             RayGangError: Ray ended before it had started any worker.
@@ -103,37 +103,38 @@ class RayGang:
         told = [WorkerProcess.read(self._folder, index) for index in range(self.size)]
         if ended and not any(told) and not self._ended:
             raise RayGangError(f"Ray started no worker: {self._error or 'it gives no reason'}")
+        self._watch(told)
         codes = [worker.exit_code if worker else None for worker in told]
-        self._note_gone(told)
-        lost = range(self.size) if self._ended else self._to_blame()
+        if self._ended:
+            return [-signal.SIGKILL if ended and code is None else code for code in codes]
+        first = self._first_lost(codes)
+        if first is not None:
+            # Ray kills the others for its sake, and the actor of one may still tell that its process was killed.
+            codes = [None if code == -signal.SIGKILL else code for code in codes]
+        lost = [first] if first is not None else self._lost or range(self.size)
         return [
             -signal.SIGKILL if ended and code is None and index in lost else code for index, code in enumerate(codes)
         ]
 
-    def _note_gone(self, told: Sequence[WorkerProcess | None]) -> None:
-        """Only where all are on this host: of one elsewhere, the end of those here would be all that is seen."""
-        self._polls += 1
+    def _watch(self, told: Sequence[WorkerProcess | None]) -> None:
         here = socket.gethostname()
+        self._all_here = all(worker is not None and worker.host == here for worker in told)
         for index, worker in enumerate(told):
-            if worker is None or worker.host != here:
-                self._gone.clear()
-                return
-            if worker.exit_code is not None:
-                self._gone.pop(index, None)
-            elif not psutil.pid_exists(worker.pid):
-                self._gone.setdefault(index, self._polls)
+            if worker is not None and worker.host == here and worker.exit_code is None:
+                self._ends.watch(index, worker.pid)
 
-    def _to_blame(self) -> Collection[int]:
-        """The workers that were lost first: those that Ray ends for their sake follow.
+    def _first_lost(self, codes: Sequence[int | None]) -> int | None:
+        """The worker whose process was the first to end and whose actor told nothing of it: Ray lost the actor.
 
-        Their processes tell, where they can be seen: Ray has been seen to name the other worker. Else what Ray says;
-        else all.
+        Ray has been seen to name another. None where a process was killed before, whose end is then that of all, and
+        where not all processes can be seen.
         """
-        first = min(self._gone.values(), default=0)
-        seen = [index for index, poll in self._gone.items() if poll == first]
-        if 0 < len(seen) < self.size:
-            return seen
-        return self._lost or range(self.size)
+        for index in self._ends.ended() if self._all_here else []:
+            if codes[index] is None:
+                return index
+            if codes[index] == -signal.SIGKILL:
+                return None
+        return None
 
     def pids(self) -> Mapping[int, int]:
         """The training processes on this host, as long as their actors have not seen them end, and their workers."""

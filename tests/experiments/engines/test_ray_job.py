@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -188,29 +189,60 @@ def test_worker_whose_actor_is_killed(start):
 
 
 @pytest.mark.parametrize(
-    ("gone", "said_by_ray", "codes"),
+    ("in_order", "told", "host", "said_by_ray", "codes"),
     [
-        ({1}, {0}, [None, -9]),
-        ({1}, set(), [None, -9]),
-        ({0, 1}, {0}, [-9, None]),
-        (set(), {0}, [-9, None]),
-        (set(), set(), [-9, -9]),
+        ([1], {}, None, {0}, [None, -9]),
+        ([1, 0], {}, None, {0}, [None, -9]),
+        ([1, 0], {0: -9}, None, {0}, [None, -9]),
+        ([1, 0], {0: 1}, None, {0}, [1, -9]),
+        ([0, 1], {0: -9}, None, {1}, [-9, -9]),
+        ([0, 1], {}, None, set(), [-9, None]),
+        ([1], {}, "elsewhere", {0}, [-9, None]),
+        ([], {}, None, {0}, [-9, None]),
+        ([], {}, None, set(), [-9, -9]),
     ],
-    ids=["Ray names the other", "Ray names none", "both at once", "elsewhere", "nothing known"],
+    ids=[
+        "Ray names the other",
+        "one after the other",
+        "the killed one's actor tells",
+        "the other failed",
+        "killed, then lost",
+        "Ray names none",
+        "elsewhere",
+        "none was lost",
+        "unknown",
+    ],
 )
-def test_the_worker_that_was_lost_first_is_to_blame(tmp_path, gone, said_by_ray, codes):
+def test_the_worker_that_was_lost_first_is_to_blame(tmp_path, in_order, told, host, said_by_ray, codes):
     from experiments.engines.ray_job import RayGang
 
     spec = RunSpec.from_dict({"dataset": "synthetic", "strategy": "multi_worker_mirrored", "workers": 2})
     folder = RunFolder.create(spec, Launch("run", "", str(tmp_path / "run"), gpu_ids=[], cpus=2))
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    host = socket.gethostname() if gone or not said_by_ray else "elsewhere"
-    for index in range(2):
-        WorkerProcess(host, ended.pid if index in gone else os.getpid()).write(folder, index)
-    gang = RayGang(folder)
-    gang._thread = threading.Thread(target=int)
-    gang._thread.start()
-    gang._thread.join()
-    gang._lost = said_by_ray
-    assert gang.poll() == codes
+    # Nobody reaps them before the end, as in a container whose process 1 reaps nothing.
+    workers = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    files = [
+        WorkerProcess(socket.gethostname(), workers[0].pid),
+        WorkerProcess(host or socket.gethostname(), workers[1].pid),
+    ]
+    try:
+        for index, file in enumerate(files):
+            file.write(folder, index)
+        gang = RayGang(folder)
+        assert gang.poll() == [None, None]
+        for index in in_order:
+            workers[index].kill()
+            time.sleep(0.1)  # well below the supervisor's interval
+        for index, code in told.items():
+            files[index].exit_code = code
+            files[index].write(folder, index)
+        gang._lost = said_by_ray
+        before = gang.poll()
+        assert before == [told.get(index) if told.get(index) == codes[index] else None for index in range(2)]
+        gang._thread = threading.Thread(target=int)
+        gang._thread.start()
+        gang._thread.join()
+        assert gang.poll() == codes
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
