@@ -47,7 +47,7 @@ def _live_page(run_id: str, was_live: bool) -> None:
             run_live.show_verdict(run)
         history = data.history(run_id)
         with st.container():
-            run_live.show_curves(history, is_live)
+            run_live.show_curves(str(run["name"] or run_id), history, is_live)
         times, devices, spec, environment, log = st.tabs(TABS, key="run_tab", on_change="rerun", bind="query-params")
         # Only the open tab reads and draws: the others would cost every redraw their share.
         if times.open:

@@ -1,13 +1,10 @@
 """What the Scaling page says beside its figures: the points, the fitted law in words, the devices of a run."""
 
-import math
-from collections.abc import Callable
-
 import pandas as pd
 import streamlit as st
 
 from dashboard.components import chart, note
-from dashboard.components.text import count, number, percent
+from dashboard.components.text import count, interval, number, percent, times
 from experiments.analysis import scaling, workers
 from experiments.analysis.comparable import Thing
 from experiments.analysis.curve import ScalingCurve
@@ -16,6 +13,9 @@ from experiments.analysis.scaling_fit import Fit
 from experiments.analysis.scaling_laws import Scaling
 from experiments.analysis.tables import labels_of
 from training.spec_rules import Severity
+
+_INTERVALS = ("interval of examples/s", "interval of speedup", "interval of efficiency")
+"""Columns that are headed alike, each right of what it belongs to."""
 
 
 def labels(runs: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:
@@ -55,41 +55,45 @@ def points_as_text(curve: ScalingCurve) -> pd.DataFrame:
             int(point["count"]),
             int(point["runs"]),
             number(point["throughput"]),
-            _interval(point["throughput_low"], point["throughput_high"], number),
+            interval(point["throughput_low"], point["throughput_high"], number),
             number(point["per_device"]),
-            _times(point["speedup"]),
-            _interval(point["speedup_low"], point["speedup_high"], _times),
+            times(point["speedup"]),
+            interval(point["speedup_low"], point["speedup_high"], times),
             percent(point["efficiency"], 0),
-            _interval(point["efficiency_low"], point["efficiency_high"], lambda share: percent(share, 0)),
+            interval(point["efficiency_low"], point["efficiency_high"], lambda share: percent(share, 0)),
             point["called"] or "the baseline",
             point["note"],
         )
         for point in curve.points.to_dict("records")
     ]
     device = "worker" if curve.axis is Thing.WORKERS else "replica"
-    names = [
-        f"{device.capitalize()}s",
-        "Runs",
-        "Examples/s",
-        "95% interval",
-        f"Per {device}",
-        "Speedup",
-        "its interval",
-    ]
-    return pd.DataFrame(rows, columns=[*names, "Efficiency", "its 95% interval", "Called", "Note"])
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}x" if math.isfinite(ratio) else "–"
-
-
-def _interval(low: float, high: float, shown: Callable[[float], str]) -> str:
-    return f"{shown(low)} to {shown(high)}" if math.isfinite(low) and math.isfinite(high) else "–"
+    return pd.DataFrame(
+        rows,
+        columns=[
+            f"{device.capitalize()}s",
+            "Runs",
+            "Examples/s",
+            _INTERVALS[0],
+            f"Per {device}",
+            "Speedup",
+            _INTERVALS[1],
+            "Efficiency",
+            _INTERVALS[2],
+            "Called",
+            "Note",
+        ],
+    )
 
 
 def show_points(curve: ScalingCurve) -> None:
     """Draws the table of points with its downloads."""
-    st.dataframe(points_as_text(curve), hide_index=True, height="content", alt="Points of the curve")
+    st.dataframe(
+        points_as_text(curve),
+        hide_index=True,
+        height="content",
+        alt="Points of the curve",
+        column_config=dict.fromkeys(_INTERVALS, "95% interval"),
+    )
     with st.container(horizontal=True, gap="small"):
         chart.download(lambda: curve.points, f"points-{curve.key}", "scaling_points_csv", "Points (CSV)")
         if len(curve.predictions):
@@ -134,7 +138,7 @@ def _parameters(curve: ScalingCurve) -> pd.DataFrame:
             "Parameter": table["parameter"],
             "Value": table["value"].map(lambda value: f"{value:.3g}"),
             "95% interval": [
-                _interval(low, high, lambda value: f"{value:.3g}")
+                interval(low, high, lambda value: f"{value:.3g}")
                 for low, high in zip(table["low"], table["high"], strict=True)
             ],
             "Drawn": table["preferred"].map({True: "✓", False: ""}),

@@ -8,11 +8,11 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import data
-from dashboard.components import status
+from dashboard.components import address, chart, status
 from dashboard.components.spec_values import command
 from dashboard.components.text import count, duration, number, percent, safe_file_name
 from dashboard.figures import placement as placement_figures
-from dashboard.figures import theme, timing
+from dashboard.figures import timing
 from experiments.analysis.placement import asked_and_actual, asked_of, per_device, summary
 from training.names import Tag
 from training.spec import RunSpec, SpecError
@@ -27,21 +27,21 @@ def show_times(run: Row, history: pd.DataFrame) -> None:
         live = status.is_live(run["status"])
         st.caption("Times appear here once the process has started." if live else "No times were recorded.")
         return
-    st.plotly_chart(timing.phase_figure(phases), key="run_phases", config=theme.CONFIG, alt=timing.phase_title(phases))
+    name = f"{run['name'] or run['run_id']}"
+    chart.show(timing.phase_figure(phases), f"{name}-phases", "run_phases")
     steady = data.steady(run)
     epochs = timing.epoch_table(history)
     left, right = st.columns(2)
     with left:
         windows = timing.window_table(history, int(steady["warmup_windows"]) if steady["steady"] else None)
         figure = timing.window_figure(windows, steady["throughput"], steady["reason"])
-        st.plotly_chart(figure, key="run_windows", config=theme.CONFIG, alt=figure.layout.title.text)
+        chart.show(figure, f"{name}-windows", "run_windows")
         for notice in (timing.windows_notice(windows), history.attrs.get("notice", "")):
             if notice:
                 st.caption(notice)
     with right:
         if len(epochs):
-            figure = timing.input_wait_figure(epochs)
-            st.plotly_chart(figure, key="run_input_wait", config=theme.CONFIG, alt=figure.layout.title.text)
+            chart.show(timing.input_wait_figure(epochs), f"{name}-input-wait", "run_input_wait")
     first, second = st.columns(2)
     with first:
         st.caption("By phase")
@@ -61,6 +61,10 @@ def show_times(run: Row, history: pd.DataFrame) -> None:
     with second:
         st.caption("By epoch")
         st.dataframe(_epochs_as_text(epochs), hide_index=True, alt="Time by epoch")
+    with st.container(horizontal=True, gap="small"):
+        chart.download(lambda: phases, f"{name}-phases", "run_phases_csv", "Phases (CSV)")
+        chart.download(lambda: epochs, f"{name}-epochs", "run_epochs_csv", "Epochs (CSV)")
+        chart.download(lambda: windows, f"{name}-windows", "run_windows_csv", "Windows (CSV)")
 
 
 def _epochs_as_text(epochs: pd.DataFrame) -> pd.DataFrame:
@@ -125,8 +129,8 @@ def show_devices(run: Row, tags: Mapping[str, str]) -> None:
         for role in ("compute", "input"):
             table = placement_figures.ops_table(counts, role)
             if len(table):
-                figure = placement_figures.ops_figure(table, role)
-                st.plotly_chart(figure, key=f"run_ops_{role}", config=theme.CONFIG, alt=figure.layout.title.text)
+                named = f"{run['name'] or run['run_id']}-{role}-ops"
+                chart.show(placement_figures.ops_figure(table, role), named, f"run_ops_{role}")
     with st.expander(f"Every op ({count(len(placement), 'row')})", key="run_ops_all"):
         shown = placement.sort_values("count", ascending=False, kind="stable").head(1_000)
         if len(shown) < len(placement):
@@ -271,9 +275,9 @@ def show_log(run: Row) -> None:
     worker = 0
     with st.container(horizontal=True, vertical_alignment="bottom"):
         if workers > 1:
-            worker = st.selectbox(
-                "Worker", range(workers), format_func=lambda index: f"worker {index}", key="run_log_worker", width=160
-            )
+            indices = list(map(str, range(workers)))
+            named = {index: f"worker {index}" for index in indices}
+            worker = int(address.select("Worker", indices, "run_worker", "run_log_worker", named, width=160))
         st.download_button(
             "Log",
             lambda: "\n".join(data.log(run["run_id"], worker, data.LOG_LINES_DOWNLOADED)),

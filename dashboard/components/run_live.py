@@ -8,9 +8,9 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import analyses, data
-from dashboard.components import note, status
+from dashboard.components import address, chart, note, status
 from dashboard.components.text import count, duration, heading, number, percent
-from dashboard.figures import curves, theme
+from dashboard.figures import curves
 from training.names import Metric, Phase, RunStatus, Tag
 from training.spec_rules import Severity
 
@@ -124,22 +124,20 @@ def progress_text(run: Row) -> str:
     return f"{text} · {duration(left)} left" if left is not None and math.isfinite(left) else text
 
 
-def show_curves(history: pd.DataFrame, is_live: bool) -> None:
-    """Loss and accuracy by epoch, training and validation."""
+def show_curves(name: str, history: pd.DataFrame, is_live: bool) -> None:
+    """Loss and accuracy by epoch, training and validation. Files that are kept of it bear the run's name."""
     drawn = [metric for metric in (Metric.LOSS, Metric.ACCURACY) if _has(history, metric)]
     if not drawn:
         st.caption("Curves appear here after the first epoch." if is_live else "It ended before its first epoch did.")
         return
-    log_scale = st.toggle("Logarithmic loss", key="run_log_scale")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        log_scale = address.toggle("Logarithmic loss", "run_log_scale", "run_logarithmic")
+        chart.download(lambda: history, f"{name}-history", "run_history_csv", "History (CSV)")
     for column, metric in zip(st.columns(2), drawn, strict=False):
         table = curves.curve_table(history, metric)
         with column:
-            st.plotly_chart(
-                curves.curve_figure(table, metric, log_scale and metric == Metric.LOSS),
-                key=f"run_curve_{metric}",
-                config=theme.CONFIG,
-                alt=curves.curve_title(table, metric),
-            )
+            figure = curves.curve_figure(table, metric, log_scale and metric == Metric.LOSS)
+            chart.show(figure, f"{name}-{metric}", f"run_curve_{metric}")
             broken = curves.not_finite(table, metric)
             if broken:
                 st.markdown(f":orange[:material/warning:] {broken}: a gap in the curve.")

@@ -1,6 +1,5 @@
 """The words and the table of the Speedup page."""
 
-import math
 import typing
 from collections.abc import Mapping
 
@@ -8,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.components import chart, note
-from dashboard.components.text import count, number
+from dashboard.components.text import count, interval, number, times
 from experiments.analysis.comparable import BatchRule, Thing, cells
 from experiments.analysis.speedup import ONE_RUN_EACH, Basis
 from experiments.analysis.tables import Speedups, labels_of
@@ -86,27 +85,19 @@ def as_text(answer: Speedups, claim: float | None) -> pd.DataFrame:
         {
             "Configuration": table["label"],
             "Runs": table["runs"],
-            "Steady speedup": table["ratio"].map(_times),
-            "95% interval": [_interval(low, high) for low, high in zip(table["low"], table["high"], strict=True)],
+            "Steady speedup": table["ratio"].map(times),
+            "95% interval": [interval(low, high, times) for low, high in zip(table["low"], table["high"], strict=True)],
             "Called": table["called"],
-            "Interval from": [ONE_RUN_EACH if basis == Basis.WITHIN_RUNS else basis for basis in table["basis"]],
-            "Whole run": table["end_to_end"].map(_times),
-            "Its start": table["break_even"],
+            "Whole run": table["end_to_end"].map(times),
             "Examples/s": table["throughput"].map(number),
+            "Its start": table["break_even"],
+            "Interval from": [ONE_RUN_EACH if basis == Basis.WITHIN_RUNS else basis for basis in table["basis"]],
             "Differs in": table["differs"],
         }
     )
     if claim:
         shown.insert(5, "Claimed", f"{claim:g}x")
     return shown
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}x" if math.isfinite(ratio) else "–"
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{low:.2f}x to {high:.2f}x" if math.isfinite(low) and math.isfinite(high) else "–"
 
 
 def show(answer: Speedups, claim: float | None) -> None:

@@ -9,6 +9,7 @@ plain (`st.text`, `st.code`, a table's cell, an option of a select box), and as 
 import html
 import math
 import re
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -45,6 +46,16 @@ def percent(share: float | None, digits: int = 1) -> str:
     if share is None or not math.isfinite(share):
         return "–"
     return f"{100 * share:.{digits}f}%"
+
+
+def times(ratio: float) -> str:
+    """A ratio as `1.39x`; a dash where there is none."""
+    return f"{ratio:.2f}x" if math.isfinite(ratio) else "–"
+
+
+def interval(low: float, high: float, shown: Callable[[float], str]) -> str:
+    """`1.32x to 1.50x`, each end as `shown` writes it; a dash where an end is not known."""
+    return f"{shown(low)} to {shown(high)}" if math.isfinite(low) and math.isfinite(high) else "–"
 
 
 def duration(seconds: float | None) -> str:

@@ -65,6 +65,16 @@ GPU model of a GPU run: what a GPU bought is told beside the CPU of the same kin
 computed on the CPU. Not among them: seed and learning rate (no effect on time), number of epochs (only on whole runs,
 see `speedup`)."""
 
+_WORDS = {
+    "onednn": "whether oneDNN computed on the CPU",
+    "simulated": "whether devices were simulated",
+    "tensorflow": "TensorFlow's version",
+    "keras": "Keras's version",
+    "machine": "the CPU's model",
+    "gpu": "the GPU's model",
+}
+"""Fields that a person cannot know from RunSpec, in words."""
+
 _MAY_DIFFER: dict[Thing, frozenset[str]] = {
     Thing.DEVICE: frozenset({"device", "gpu", "cpu_threads"}),
     Thing.REPLICAS: frozenset({"replicas", "strategy"}),
@@ -237,7 +247,8 @@ def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
         runs: rows of RUN_COLUMNS, the baseline's first.
     """
     table, which = fields(runs), "either" if len(runs) == 2 else "any"
-    notes = [f"{name} was not recorded for {which} run" for name in FIELDS if (table[name] == NOT_RECORDED).all()]
+    unknown = [name for name in FIELDS if (table[name] == NOT_RECORDED).all()]
+    notes = [f"{_WORDS.get(name, name)} was not recorded for {which} run" for name in unknown]
     hosts = list(dict.fromkeys(map(_text, runs["host"])))
     commits = list(dict.fromkeys(_text(each)[:_COMMIT_SHOWN] or NOT_RECORDED for each in runs["git_commit"]))
     notes += [f"on other hosts: {' / '.join(hosts)}"] if len(hosts) > 1 else []

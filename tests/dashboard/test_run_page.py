@@ -88,9 +88,10 @@ def test_nan_and_infinity_are_gaps_with_a_note(morning: dict[str, str], open_pag
     assert loss["y"] == [2.3, None, None]
     assert {metric.label: metric.value for metric in app.metric}["Validation loss"] == "–"
 
-    app.toggle(key="run_log_scale").set_value(True).run()
+    app.toggle(key="run_logarithmic").set_value(True).run()
 
     assert not app.exception
+    assert app.query_params["run_log_scale"] == "1", "a link shows a colleague the same view"
     assert charts(app)[0]["layout"]["yaxis"]["type"] == "log"
 
 
@@ -190,6 +191,27 @@ def test_log_tab_shows_the_end_as_code(morning: dict[str, str], open_page: OpenP
     assert lines[-1] == "epoch 399: loss 0.0013"
     assert len(lines) <= 301
     assert app.code[0].proto.language in ("", "plaintext")
+
+
+def test_the_log_of_each_worker_has_an_address(home: Settings, open_page: OpenPage) -> None:
+    run_id = add_run(home, RunSpec(strategy="multi_worker_mirrored", workers=2), log="from the chief\n")
+    app = open_page("run", run=run_id, run_tab="Log", run_worker="1")
+
+    assert app.selectbox(key="run_log_worker").value == "1"
+    assert "Nothing has been printed yet." in words(app)
+
+    app.selectbox(key="run_log_worker").set_value("0").run()
+
+    assert not app.exception
+    assert app.query_params["run_worker"] == "0"
+    assert app.code[-1].value == "from the chief"
+
+
+def test_what_is_drawn_can_be_taken_away(morning: dict[str, str], open_page: OpenPage) -> None:
+    app = open_page("run", run=morning["finished"])
+
+    labels = [button.proto.label for button in app.get("download_button")]
+    assert labels == ["History (CSV)", "Phases (CSV)", "Epochs (CSV)", "Windows (CSV)"]
 
 
 @pytest.mark.parametrize("name", NASTY_NAMES)

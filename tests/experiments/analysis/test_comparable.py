@@ -83,7 +83,7 @@ def test_a_value_that_was_not_recorded_is_said():
     runs = frames.runs({"run_id": "a", "keras": ""}, {"run_id": "b", **GPU, "keras": ""})
     found = check(runs, "a", "b", Thing.DEVICE)
     assert found.possible
-    assert "keras was not recorded for either run" in found.notes
+    assert "Keras's version was not recorded for either run" in found.notes
 
 
 def test_another_version_of_the_product_is_noted_and_forbids_nothing():
