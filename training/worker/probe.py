@@ -12,6 +12,7 @@ import tempfile
 import typing
 from pathlib import Path
 
+from training.worker.lean_import import lean_import
 from training.worker.placement import redirect_stderr
 from training.worker.post_mortem import gpu_reasons
 
@@ -25,8 +26,9 @@ def probe() -> dict[str, typing.Any]:
     """
     found: dict[str, typing.Any] = {"python": platform.python_version(), "error": ""}
     try:
-        import keras
-        import tensorflow as tf
+        with lean_import():
+            import keras
+            import tensorflow as tf
     except Exception as error:  # a broken installation raises whatever it likes; the answer says what
         return found | {"error": f"{type(error).__name__}: {error}"}
     gpus = []

@@ -21,6 +21,7 @@ from training.names import Metric, Phase, RunStatus, Tag
 from training.run_folder import Launch, RunFolder, write_atomically
 from training.spec import RunSpec
 from training.worker.journal import Journal
+from training.worker.lean_import import lean_import
 from training.worker.post_mortem import end_of
 
 if typing.TYPE_CHECKING:  # TensorFlow is imported while the data set is being read, not before
@@ -70,9 +71,10 @@ def _train(folder: RunFolder, index: int, started_at: float, journal: Journal) -
     # Reading and unpacking the data takes as long as a good part of TensorFlow's import: do both at once.
     loading = _in_background(lambda: _load_data(spec))
 
-    from training.worker import devices, diagnosis, environment, strategies
-    from training.worker.loop import Loop, build
-    from training.worker.manual_placement import place_layers
+    with lean_import():
+        from training.worker import devices, diagnosis, environment, strategies
+        from training.worker.loop import Loop, build
+        from training.worker.manual_placement import place_layers
 
     devices.configure(spec, max(1, launch.cpus // spec.workers))
     strategy = strategies.create(spec)

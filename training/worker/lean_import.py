@@ -1,0 +1,40 @@
+"""TensorFlow's import without what no training run uses of it."""
+
+import contextlib
+import importlib.abc
+import sys
+import threading
+import types
+import typing
+from collections.abc import Iterator, Sequence
+
+_UNUSED = ("sklearn", "matplotlib")
+"""Keras imports them where they are installed, for its scikit-learn wrappers and image galleries: a third of the time
+that TensorFlow's import takes, in every training process."""
+
+
+class _Refused(importlib.abc.MetaPathFinder):
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> typing.Any:
+        # Another thread may be reading a data set meanwhile, with whatever library it likes.
+        if fullname in _UNUSED and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"{fullname} is not imported for Keras", name=fullname)
+
+
+@contextlib.contextmanager
+def lean_import() -> Iterator[None]:
+    """While it is open, this thread finds neither scikit-learn nor matplotlib, both optional for Keras.
+
+    Whoever imports them later, a workload for one, gets them. Only `keras.wrappers` and the galleries of
+    `keras.visualization` then do without.
+    """
+    refused = _Refused()
+    sys.meta_path.insert(0, refused)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(refused)
