@@ -15,11 +15,11 @@ import streamlit as st
 
 from experiments import admission, capacity, plan_runs, queue, results
 from experiments.analysis import timing
-from experiments.engines.base import EngineUnavailableError
+from experiments.engines.base import EngineError, EngineUnavailableError
 from experiments.plans import Plan, PlanError
 from experiments.plans import plans as all_plans
 from experiments.settings import Settings, SettingsError
-from experiments.store_errors import store_errors
+from experiments.store_errors import is_of_this_machine, store_errors
 from training import catalog
 from training.datasets import availability
 from training.names import Metric, Tag
@@ -70,7 +70,13 @@ def from_the_store(read: Callable[Arguments, Answer]) -> Callable[Arguments, Ans
             ) from error
         except EngineUnavailableError as error:
             raise Unavailable("Ray does not answer", "`make run` starts it; then reload.", str(error)) from error
+        except EngineError as error:
+            raise Unavailable("Ray refuses", "Mend what is said below, then reload.", str(error)) from error
         except store_errors() as error:
+            if is_of_this_machine(error):
+                raise Unavailable(
+                    "The data folder cannot be used", "Look at its disk (page Environment), then reload.", str(error)
+                ) from error
             detail = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise Unavailable(
                 "The tracking store does not answer", "`make run` starts the MLflow server; then reload.", detail
@@ -123,6 +129,11 @@ def run(run_id: str) -> dict[str, typing.Any]:
             raise UnknownRun(run_id)
     row = rows.iloc[0].to_dict()
     return {str(name): None if _missing(value) else value for name, value in row.items()}
+
+
+def look_again() -> None:
+    """Has the next page read every run anew: one that it counted on was deleted."""
+    _results().reload()
 
 
 def _of(run_id: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -355,12 +366,15 @@ def submit_plan(offered: plan_runs.Offer, group: str, repeats: int, token: str) 
     """Queues all runs of a plan; the same token never makes two sets, and completes one that broke off.
 
     Returns:
-        The run ids and nothing, or no ids and what refuses them.
+        The ids of the runs that are queued, and what refuses the others; nothing when none was refused.
     """
+    queued: list[str] = []
     try:
-        runs = plan_runs.expand(offered, group, repeats)
-        return [queue.submit(_settings(), run, submission=plan_runs.submission(token, run)) for run in runs], []
+        for run in plan_runs.expand(offered, group, repeats):
+            run_id = queue.submit(_settings(), run, submission=plan_runs.submission(token, run))
+            queued.append(run_id)
     except PlanError as error:
-        return [], [Problem("plan", offered.plan.name, "was refused", str(error))]
+        return queued, [Problem("plan", offered.plan.name, "was refused", str(error))]
     except SpecError as error:
-        return [], error.problems
+        return queued, error.problems
+    return queued, []

@@ -17,6 +17,9 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from dashboard.report_content import Content, content
+from experiments.analysis.comparable import NotThereError
+from experiments.questions import UnknownGroupError
+from experiments.queue import UnknownRun
 from experiments.settings import Settings, SettingsError
 
 ASSETS = Path(__file__).parent / "assets"
@@ -75,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = Settings.from_environment().prepare()
         found = content(settings, options.group, frozenset(options.put_back))
         write(render(found, datetime.now(UTC)), options.output)
-    except (SettingsError, LookupError, OSError) as error:
+    except (SettingsError, UnknownGroupError, UnknownRun, NotThereError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0

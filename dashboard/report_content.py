@@ -125,7 +125,7 @@ def _runs(evidence: Evidence) -> pd.DataFrame:
             "name": runs["name"],
             "status": runs["status"],
             "what differs": tables.labels_of(runs).to_numpy(),
-            "epochs": runs["epochs"].astype("str"),
+            "epochs": runs["epochs"].astype("str").replace("<NA>", ""),
             "examples/s": [f"{value:,.0f}" if value == value else "" for value in steady["throughput"]],
             "remarks": [
                 " ".join(filter(None, texts)) for texts in zip(runs["reason"], steady["reason"].fillna(""), strict=True)
@@ -155,7 +155,7 @@ def _speedups(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
         figure = speedup_figures.speedup_figure(found.table, found.title, found.baseline, claim) if drawn else None
         command = [COMMAND, "speedup", f"--baseline={row['baseline']}", f"--by={shlex.quote(str(thing))}"]
         yield Section(
-            heading=f"By {thing}: {row['label']}" + (f", {rule}" if thing in (Thing.REPLICAS, Thing.WORKERS) else ""),
+            heading=f"By {tables.about(thing, rule)}: {row['label']}",
             title=found.title,
             figures=(figure,) if figure is not None else (),
             tables=tuple(each for each in (speedups_table(found), left_out_table(found.left_out)) if len(each)),

@@ -11,6 +11,7 @@ from experiments.analysis.curve import ScalingCurve
 from experiments.analysis.tables import Speedups
 from experiments.answers import frame_text
 from experiments.terminal import safe
+from experiments.wording import count
 
 _WIDEST = 60
 RULES = {"global": BatchRule.FIXED_GLOBAL, "replica": BatchRule.FIXED_PER_REPLICA}
@@ -77,7 +78,7 @@ def batch_text(found: BatchCurve) -> str:
 
 def speedups_text(found: Speedups) -> str:
     """A speedup table for a terminal."""
-    base = f"{len(found.baseline_run_ids)} runs"
+    base = count(len(found.baseline_run_ids), "run")
     if math.isfinite(found.baseline_throughput):
         base += f", {found.baseline_throughput:,.0f} examples/s"
     lines = [safe(found.title), "", f"by        {found.thing}", f"baseline  {safe(found.baseline)} ({base})"]

@@ -5,6 +5,7 @@ import time
 import typing
 from dataclasses import dataclass
 
+from experiments.wording import count
 from training.hardware import usable_cpus
 from training.spec import RunSpec
 
@@ -110,9 +111,9 @@ def request(spec: RunSpec, capacity: Capacity) -> Request:
 def shortage(wanted: Request, capacity: Capacity) -> str:
     """Why a run could not start on these machines even if they were idle; empty when it could."""
     if wanted.gpus_total > capacity.gpus:
-        return f"needs {_gpus(wanted.gpus_total)}, {capacity.where} has {capacity.gpus}"
+        return f"needs {count(wanted.gpus_total, 'GPU')}, {capacity.where} has {capacity.gpus}"
     if wanted.cpus_total > capacity.cpus:
-        return f"needs {_cpus(wanted.cpus_total)}, {capacity.where} has {capacity.cpus}"
+        return f"needs {count(wanted.cpus_total, 'CPU')}, {capacity.where} has {capacity.cpus}"
     if Pool(capacity).take(wanted) is None:
         each = _and(wanted.cpus_per_worker, wanted.gpus_per_worker)
         if wanted.workers == 1:
@@ -191,9 +192,9 @@ class Pool:
             if busy:
                 return "GPU " + ", ".join(str(gpu) for gpu in busy)
         if wanted.gpus_total > sum(gpus_free for _, gpus_free in self._free):
-            return _gpus(wanted.gpus_total)
+            return count(wanted.gpus_total, "GPU")
         if wanted.cpus_total > sum(cpus_free for cpus_free, _ in self._free) or not wanted.gpus_total:
-            return _cpus(wanted.cpus_total)
+            return count(wanted.cpus_total, "CPU")
         return _and(wanted.cpus_total, wanted.gpus_total)
 
     def _first_fit(self, wanted: Request) -> tuple[int, int, int] | None:
@@ -273,13 +274,5 @@ def chosen_gpus(uuids: typing.Sequence[str], visible: str | None) -> tuple[int, 
     return tuple(sorted(chosen))
 
 
-def _cpus(count: int) -> str:
-    return f"{count} CPU" if count == 1 else f"{count} CPUs"
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"
-
-
 def _and(cpus: int, gpus: int) -> str:
-    return f"{_cpus(cpus)} and {_gpus(gpus)}" if gpus else _cpus(cpus)
+    return f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}" if gpus else count(cpus, "CPU")

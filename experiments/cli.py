@@ -70,16 +70,21 @@ def _run(options: argparse.Namespace, answer: typing.TextIO) -> int:
         code = _command(options.command)(settings, options, answer)
         answer.flush()
         return code
-    except (UsageError, SettingsError, SpecError, LookupError, LockTimeout) as error:
+    except (UsageError, SettingsError, SpecError, LockTimeout) as error:
         _complain(error)
+    except BrokenPipeError:
+        raise
     except Exception as error:
+        from experiments.analysis.comparable import NotThereError
         from experiments.engines.base import EngineError
-        from experiments.store_errors import store_errors
+        from experiments.questions import UnknownGroupError
+        from experiments.queue import UnknownRun
+        from experiments.store_errors import is_of_this_machine, store_errors
 
-        if isinstance(error, BrokenPipeError):
-            raise
-        if isinstance(error, EngineError):
+        if isinstance(error, UnknownRun | UnknownGroupError | NotThereError | EngineError):
             _complain(error)
+        elif isinstance(error, store_errors()) and is_of_this_machine(error):
+            _complain(f"the data folder cannot be used ({_first_line(error)}): check SPEEDUP_LAB_HOME and its disk")
         elif isinstance(error, store_errors()):
             _complain(f"the tracking store does not answer ({_first_line(error)}): check MLFLOW_TRACKING_URI")
         else:

@@ -18,6 +18,9 @@ from training.names import Metric, RunStatus, Tag
 from training.spec import RunSpec
 from training.spec_rules import Problem, Severity
 
+if typing.TYPE_CHECKING:
+    import pandas as pd
+
 NEWEST = 50  # runs that `list` shows a person
 
 
@@ -271,11 +274,17 @@ def _json_row(row: results.Row) -> dict[str, typing.Any]:
     return found
 
 
-def record_fields(settings: Settings, run_id: str) -> dict[str, typing.Any]:
-    """A run's record as JSON has it: with where its time went, what makes its timing doubtful, and what might have."""
+def record_fields(settings: Settings, run_id: str, runs: "pd.DataFrame | None" = None) -> dict[str, typing.Any]:
+    """A run's record as JSON has it: with where its time went, what makes its timing doubtful, and what might have.
+
+    Args:
+        settings: where runs are recorded.
+        run_id: the run.
+        runs: RUN_COLUMNS of all runs, if they have been read already.
+    """
     from experiments import questions
 
-    judged = questions.judgement(settings, run_id)
+    judged = questions.judgement(settings, run_id, runs)
     judgement = {
         "verdict": judged.verdict_fields(),
         "flags": judged.flags.to_dict("records"),
@@ -284,14 +293,20 @@ def record_fields(settings: Settings, run_id: str) -> dict[str, typing.Any]:
     return results.record(settings, run_id) | judgement
 
 
-def print_record(settings: Settings, run_id: str, options: argparse.Namespace, answer: typing.TextIO) -> None:
-    """A run's record, as text or as the one JSON document."""
+def print_record(
+    settings: Settings,
+    run_id: str,
+    options: argparse.Namespace,
+    answer: typing.TextIO,
+    runs: "pd.DataFrame | None" = None,
+) -> None:
+    """A run's record, as text or as the one JSON document; `runs` as in `record_fields`."""
     from experiments import questions
 
     if options.json:
-        print_json(record_fields(settings, run_id), answer)
+        print_json(record_fields(settings, run_id, runs), answer)
         return
-    record, judged = results.record(settings, run_id), questions.judgement(settings, run_id)
+    record, judged = results.record(settings, run_id), questions.judgement(settings, run_id, runs)
     answer.write(f"run      {run_id}\nname     {safe(record['name'])}\nstatus   {record['status']}\n")
     if record["reason"]:
         answer.write(f"reason   {safe(record['reason'])}\n")

@@ -9,6 +9,7 @@ machine slow one another down.
 """
 
 import logging
+import re
 import time
 import typing
 from collections.abc import Iterable, Sequence
@@ -167,7 +168,12 @@ class Dispatcher:
 
 def turn(run: "Run") -> tuple[int, int, str]:
     """Sorts waiting runs: higher priority first, then the older one."""
-    return -int(run.data.params.get("priority") or 0), run.info.start_time, run.info.run_id
+    return -_priority(run.data.params.get("priority", "")), run.info.start_time, run.info.run_id
+
+
+def _priority(text: str) -> int:
+    """0 for what is no priority of ours: other tools may keep their runs in the same experiment."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else 0
 
 
 def save_handle(settings: Settings, live: LiveRun) -> None:

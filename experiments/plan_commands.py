@@ -17,6 +17,7 @@ from experiments.plans import PlanError, find
 from experiments.plans import plans as all_plans
 from experiments.settings import Settings
 from experiments.terminal import safe
+from experiments.wording import count
 from training.names import RunStatus
 from training.spec import RunSpec, assigned
 
@@ -32,7 +33,8 @@ def plans(settings: Settings, options: argparse.Namespace, answer: typing.TextIO
     for each in offers:
         plan, runs = each.plan, len(each.cases) * each.plan.repeats
         answer.write(f"{plan.name}\n  {safe(plan.title)}\n  {safe(each.summary)}\n")
-        answer.write(f"  {runs} runs: python -m experiments run --plan {plan.name}\n\n")
+        how = f"{count(runs, 'run')}: python -m experiments run --plan {plan.name}" if runs else "nothing to run here"
+        answer.write(f"  {how}\n\n")
     return DONE
 
 
@@ -67,14 +69,17 @@ def run(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) 
     except Exception:
         _say_how_to_go_on(launch)
         raise
+    from experiments import questions
+
+    everything = questions.runs_of(settings)
     if options.json:
-        records = [record_fields(settings, each.run_id) for each in ended]
+        records = [record_fields(settings, each.run_id, everything) for each in ended]
         print_json({"group": launch.group, "runs": records, "not_measured": _not_measured(launch.offered)}, answer)
     else:
         answer.write(f"group    {safe(launch.group)}\n")
         for each in ended:
             answer.write("\n")
-            print_record(settings, each.run_id, options, answer)
+            print_record(settings, each.run_id, options, answer, everything)
     is_done = len(ended) == len(launch.runs) and all(each.status is RunStatus.FINISHED for each in ended)
     return DONE if is_done else RUN_FAILED
 
@@ -127,7 +132,8 @@ def _launch(settings: Settings, options: argparse.Namespace) -> _Launch:
         group = group or plan_runs.default_group(settings, plan, options.submission)
         runs = plan_runs.expand(offered, group, options.repeats)
     say(f"{safe(plan.title)}\n{plan.name} {safe(offered.summary)}")
-    say(f"group {safe(group)}: {len(offered.cases)} cases, {len(runs)} runs, in random order within each repeat")
+    counted = f"{count(len(offered.cases), 'case')}, {count(len(runs), 'run')}"
+    say(f"group {safe(group)}: {counted}, in random order within each repeat")
     # A warning about a field is the same for every run that has it.
     found = [problem for case in offered.cases for problem in admission.check_on(capacity.of(settings), case.spec)]
     warn({str(problem): problem for problem in found}.values())

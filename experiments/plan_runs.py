@@ -19,6 +19,7 @@ from experiments.analysis.tables import Speedups
 from experiments.capacity import Capacity, request, shortage
 from experiments.plans import LEAST_STEPS, MOST_REPEATS, PER_REPLICA_BATCH, Fields, Plan, PlanError, find, up_to
 from experiments.settings import Settings
+from experiments.wording import count
 from training import catalog
 from training.names import Tag
 from training.spec import RunSpec, SpecError
@@ -304,21 +305,19 @@ def _label(things: typing.Iterable[Thing], values: Fields) -> str:
     return " ".join(_LABELS[thing](full) for thing in things)
 
 
-def _count(number: object, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 _LABELS: Mapping[Thing, typing.Callable[[Fields], str]] = {
     Thing.DEVICE: lambda values: str(values["device"]).upper(),
-    Thing.REPLICAS: lambda values: _count(values["replicas"], "replica"),
-    Thing.WORKERS: lambda values: _count(values["workers"], "worker"),
+    Thing.REPLICAS: lambda values: count(values["replicas"], "replica"),
+    Thing.WORKERS: lambda values: count(values["workers"], "worker"),
     Thing.STRATEGY: lambda values: str(values["strategy"]),
     Thing.PRECISION: lambda values: str(values["precision"]),
     Thing.XLA: lambda values: "XLA on" if values["jit_compile"] else "XLA off",
-    Thing.STEPS_PER_EXECUTION: lambda values: f"{_count(values['steps_per_execution'], 'step')} at once",
+    Thing.STEPS_PER_EXECUTION: lambda values: f"{count(values['steps_per_execution'], 'step')} at once",
     Thing.BATCH: lambda values: f"batch {values['global_batch_size']}",
     Thing.DETERMINISM: lambda values: "deterministic" if values["deterministic"] else "not deterministic",
-    Thing.CPU_THREADS: lambda values: _count(values["cpu_threads"] or "all", "thread"),
+    Thing.CPU_THREADS: lambda values: (
+        count(values["cpu_threads"], "thread") if values["cpu_threads"] else "all threads"
+    ),
     Thing.PLACEMENT: lambda values: (
         "layers placed by hand" if values["manual_placement"] else "no layer placed by hand"
     ),

@@ -1,5 +1,7 @@
 """What a tracking store that does not answer raises: one list for all who must tell it from a fault of their own."""
 
+import errno
+
 
 def store_errors() -> tuple[type[Exception], ...]:
     """The exceptions of MLflow, its database, its HTTP client and the file system.
@@ -13,3 +15,14 @@ def store_errors() -> tuple[type[Exception], ...]:
     from experiments.locks import LockTimeout
 
     return MlflowException, sqlalchemy.exc.SQLAlchemyError, requests.RequestException, OSError, LockTimeout
+
+
+def is_of_this_machine(error: Exception) -> bool:
+    """Whether one of `store_errors` is about a file or a lock of this machine, and no sign of a store that is away."""
+    import requests
+
+    from experiments.locks import LockTimeout
+
+    if isinstance(error, OSError) and not isinstance(error, requests.RequestException):
+        return error.filename is not None or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+    return isinstance(error, LockTimeout)

@@ -1,5 +1,6 @@
 """Text for a terminal. What people typed is shown, never obeyed: no escape sequence of theirs reaches the terminal."""
 
+import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -63,8 +64,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], widest: int = 
 
 
 def duration(seconds: float) -> str:
-    """A time in seconds as people read it, such as `4.2 s`, `3 min 20 s`, `2 h 5 min`; empty for NaN."""
-    if seconds != seconds:
+    """A time in seconds as people read it, such as `4.2 s`, `3 min 20 s`, `2 h 5 min`; empty when it is not finite."""
+    if not math.isfinite(seconds):
         return ""
     if seconds < 1:
         return f"{seconds:.3f} s"

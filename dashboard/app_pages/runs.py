@@ -4,7 +4,7 @@ import streamlit as st
 
 from dashboard import data
 from dashboard.components import note, runs_table, status
-from dashboard.components.text import count
+from experiments.wording import count
 from training.names import RunStatus
 
 REFRESH_S = 2.0

@@ -4,10 +4,10 @@ import streamlit as st
 
 from dashboard import analyses, data
 from dashboard.components import batch_curve, chart, comparison, evidence_list, group_filter, note, speedup_table
-from dashboard.components.text import count
 from dashboard.figures import speedup
 from experiments import plan_runs
 from experiments.analysis.tables import labels_of
+from experiments.wording import count
 
 PARTS = ("thing", "rule", "baseline", "other", "back")
 

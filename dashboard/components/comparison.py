@@ -7,10 +7,10 @@ import streamlit as st
 
 from dashboard import analyses
 from dashboard.components import address, note, speedup_table
-from dashboard.components.text import count
 from experiments.analysis import pairs
 from experiments.analysis.comparable import BatchRule, Thing, cells
 from experiments.analysis.tables import in_words
+from experiments.wording import count
 from training.names import RunStatus
 
 _FIELDS_SHOWN = 4

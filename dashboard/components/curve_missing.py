@@ -8,9 +8,9 @@ import streamlit as st
 from dashboard import analyses
 from dashboard.components import address, login, note
 from dashboard.components.spec_values import CHOICE_LABELS
-from dashboard.components.text import count
 from experiments.analysis.curve import ScalingCurve
 from experiments.analysis.evidence import Evidence
+from experiments.wording import count
 
 _TOKEN = "scaling_token"
 _QUEUED = "scaling_queued"

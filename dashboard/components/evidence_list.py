@@ -6,10 +6,11 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.components import address, status
-from dashboard.components.text import count, number, percent
+from dashboard.components.text import number, percent
 from experiments.analysis.comparable import FIELDS, fields
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.tables import in_words
+from experiments.wording import count
 
 BACK = "back"
 """The part of the address that lists the runs that were put back by hand."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from dashboard.components.text import count
 from experiments.capacity import Capacity
+from experiments.wording import count
 from training import catalog
 from training.datasets.availability import Availability
 

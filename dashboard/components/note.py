@@ -97,3 +97,7 @@ def guarded(place: str) -> Iterator[None]:
         yield
     except data.Unavailable as error:
         callout("error", place, str(error), "\n".join(part for part in (error.remedy, error.detail) if part))
+    except data.UnknownRun as error:
+        # Runs may be deleted in MLflow's own page while this one still lists them.
+        data.look_again()
+        callout("error", place, "A run was deleted meanwhile", f"Reload: the page then does without it.\n{error}")

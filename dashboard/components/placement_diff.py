@@ -4,8 +4,8 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.components import chart
-from dashboard.components.text import count
 from dashboard.figures import placement_map
+from experiments.wording import count
 
 MOST_ROWS = 500
 _WORDS = {

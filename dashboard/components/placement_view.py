@@ -9,9 +9,9 @@ import streamlit as st
 from dashboard import data
 from dashboard.analyses import Placed
 from dashboard.components import address, chart, run_details
-from dashboard.components.text import count
 from dashboard.figures import placement_map
 from experiments.analysis import placement
+from experiments.wording import count
 from training.names import PLACEMENT_COLUMNS
 
 MOST_ROWS = 500

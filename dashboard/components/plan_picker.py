@@ -14,15 +14,16 @@ from dashboard import data
 from dashboard.components import login, note, status
 from dashboard.components.spec_form import key
 from dashboard.components.spec_values import CHOICE_LABELS
-from dashboard.components.text import count
 from experiments.plan_runs import MOST_RUNS, Offer
 from experiments.plans import MOST_REPEATS, Plan
+from experiments.wording import count
 from training.spec import SpecError, assigned, spec_fields
 from training.spec_rules import LONGEST_NAME, Problem, Severity
 
 _TOKEN = "launch_plan_token"
 _STARTED = "launch_plan_started"
 _GROUPS = "launch_plan_groups"
+_PRESSED = "pressed "
 
 
 def show() -> None:
@@ -48,7 +49,7 @@ def show() -> None:
             st.caption(
                 "Each repeat holds every case once, in random order, so that a machine that drifts favours none."
             )
-        _start(offered, group or _suggested(plan, token), repeats, token, typed, bool(problems) or runs > MOST_RUNS)
+        _start(offered, group, repeats, token, typed, bool(problems) or runs > MOST_RUNS)
         if runs > MOST_RUNS:
             note.line(Severity.ERROR, f"{runs:,} runs are more than {MOST_RUNS:,}: give fewer repeats.")
         st.caption("The same from a terminal")
@@ -100,13 +101,29 @@ def _group(plan: Plan, token: str) -> str:
 
 
 def _suggested(plan: Plan, token: str) -> str:
-    """The group's name unless a person types one: the same for every press of one Start button."""
-    groups = st.session_state.get(_GROUPS)
-    if not groups or groups["token"] != token:
-        groups = st.session_state[_GROUPS] = {"token": token}
+    """The group's name unless a person types one, as it is shown."""
+    groups = _groups(token)
     if plan.name not in groups:
         groups[plan.name] = data.new_group(plan)
     return groups[plan.name]
+
+
+def _chosen(plan: Plan, token: str) -> str:
+    """The group's name unless a person types one: the same for every press of one Start button.
+
+    Asked for anew when it is first pressed: somebody else may have been shown the same one in that minute.
+    """
+    groups = _groups(token)
+    if _PRESSED + plan.name not in groups:
+        groups[_PRESSED + plan.name] = data.new_group(plan)
+    return groups[_PRESSED + plan.name]
+
+
+def _groups(token: str) -> dict[str, str]:
+    groups: dict[str, str] | None = st.session_state.get(_GROUPS)
+    if not groups or groups["token"] != token:
+        groups = st.session_state[_GROUPS] = {"token": token}
+    return groups
 
 
 def _overrides() -> tuple[list[str], dict[str, typing.Any], list[Problem]]:
@@ -176,10 +193,14 @@ def _start(offered: Offer, group: str, repeats: int, token: str, typed: typing.S
     ):
         return
     with st.spinner("Queueing the runs …"):
+        group = group or _chosen(offered.plan, token)
         run_ids, problems = data.submit_plan(offered, group, repeats, token)
     for problem in problems:
         note.problem(problem, problem.field)
-    if run_ids:
+    if problems and run_ids:
+        told = f"{count(len(run_ids), 'run')} of {repeats * len(offered.cases):,} queued: Start all queues the rest."
+        note.line(Severity.WARNING, told)
+    elif run_ids:
         st.session_state[_STARTED] = {"what": what, "group": group, "runs": len(run_ids)}
         st.session_state[_TOKEN] = uuid.uuid4().hex
         st.rerun()

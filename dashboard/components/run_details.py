@@ -10,10 +10,11 @@ import streamlit as st
 from dashboard import data
 from dashboard.components import address, chart, status
 from dashboard.components.spec_values import command
-from dashboard.components.text import count, duration, number, percent, safe_file_name
+from dashboard.components.text import duration, number, percent, safe_file_name
 from dashboard.figures import placement as placement_figures
 from dashboard.figures import timing
 from experiments.analysis.placement import asked_and_actual, asked_of, per_device, summary
+from experiments.wording import count
 from training.names import Tag
 from training.spec import RunSpec, SpecError
 
@@ -296,7 +297,7 @@ def show_log(run: Row) -> None:
         )
     lines = data.log(run["run_id"], worker)
     if not lines:
-        st.caption("Nothing has been printed yet.")
+        st.caption("It left no log that can be read here." if run["ended"] else "Nothing has been printed yet.")
         return
     st.caption(f"The end of what worker {worker} printed, placement lines left out; the download holds more.")
     with st.container(height=480, border=False, autoscroll=True):

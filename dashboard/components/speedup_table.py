@@ -7,33 +7,11 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.components import chart, note
-from dashboard.components.text import count, interval, number, times
+from dashboard.components.text import interval, number, times
 from experiments.analysis.comparable import BatchRule, Thing, cells
 from experiments.analysis.speedup import ONE_RUN_EACH, Basis
-from experiments.analysis.tables import Speedups, labels_of
-
-_THINGS = {
-    Thing.DEVICE: "device",
-    Thing.REPLICAS: "number of replicas",
-    Thing.WORKERS: "number of workers",
-    Thing.STRATEGY: "strategy",
-    Thing.PRECISION: "precision",
-    Thing.XLA: "XLA",
-    Thing.STEPS_PER_EXECUTION: "steps per execution",
-    Thing.BATCH: "batch size",
-    Thing.DETERMINISM: "deterministic ops",
-    Thing.VERSIONS: "versions",
-    Thing.CPU_THREADS: "CPU threads",
-    Thing.DATA_OPTIONS: "data set options",
-    Thing.MACHINE: "machine",
-    Thing.PLACEMENT: "layers placed by hand",
-}
-
-
-def about(thing: Thing, rule: BatchRule) -> str:
-    """What a comparison is about, the batch's rule included where it decides."""
-    named = _THINGS[thing]
-    return f"{named}, at a {rule}" if thing in (Thing.REPLICAS, Thing.WORKERS) else named
+from experiments.analysis.tables import Speedups, about, labels_of
+from experiments.wording import count
 
 
 def set_label(row: Mapping[typing.Any, typing.Any]) -> str:

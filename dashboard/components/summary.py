@@ -5,8 +5,8 @@ import streamlit as st
 from dashboard import data
 from dashboard.components import status
 from dashboard.components.spec_values import Derived, command
-from dashboard.components.text import count
 from experiments.capacity import Capacity, Request
+from experiments.wording import count
 from training.spec import RunSpec
 
 

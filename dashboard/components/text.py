@@ -36,11 +36,6 @@ def number(value: float | int | None, digits: int = 3) -> str:
     return f"{value:,.{min(decimals, 8)}f}"
 
 
-def count(value: int, singular: str, plural: str = "") -> str:
-    """`1 run`, `1,500 runs`."""
-    return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
-
-
 def percent(share: float | None, digits: int = 1) -> str:
     """A share of 1 as percent; a dash where there is none."""
     if share is None or not math.isfinite(share):

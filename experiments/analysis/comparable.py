@@ -36,6 +36,13 @@ class Thing(StrEnum):
     PLACEMENT = "manual placement"
 
 
+class NotThereError(KeyError):
+    """What was named is not among the runs. The message says what; a KeyError would print it in quotes."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 FIELDS = (
     "workload",
     "dataset",
@@ -233,7 +240,7 @@ class Check:
 
 def _row(table: pd.DataFrame, run_id: str) -> pd.Series:
     if run_id not in table.index:
-        raise KeyError(f"no run {run_id}")
+        raise NotThereError(f"no run {run_id}")
     return table.xs(run_id)  # type: ignore[return-value]
 
 

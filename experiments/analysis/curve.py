@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.analysis.comparable import Thing
+from experiments.analysis.comparable import NotThereError, Thing
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.missing import MISSING_COLUMNS, REPEATS, to_complete, to_halve
 from experiments.analysis.scaling import WorthUsing, curves, points, predictions, worth_using
@@ -105,7 +105,7 @@ def read(evidence: Evidence, key: str, efficiency: float = EFFICIENCY) -> Scalin
     everything = curves(evidence.runs)
     curve = everything[everything["key"] == key]
     if curve.empty:
-        raise KeyError(f"no curve {key}")
+        raise NotThereError(f"no curve {key}")
     first = curve.iloc[0]
     scaling, axis = Scaling(first["scaling"]), Thing(first["axis"])
     drawn = curve[curve["run_id"].map(evidence.used)]

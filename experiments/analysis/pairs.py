@@ -10,6 +10,7 @@ from experiments.analysis.comparable import (
     QUESTIONS,
     BatchRule,
     Check,
+    NotThereError,
     Thing,
     cells,
     check,
@@ -91,7 +92,7 @@ def others(runs: pd.DataFrame, run_id: str, questions: Questions = QUESTIONS) ->
     """
     table = fields(runs)
     if run_id not in table.index:
-        raise KeyError(f"no run {run_id}")
+        raise NotThereError(f"no run {run_id}")
     chosen = table.loc[run_id]
     rows = []
     for _, alike in table[(table != chosen).any(axis=1)].groupby(list(FIELDS), sort=False):
@@ -133,7 +134,7 @@ def natural(runs: pd.DataFrame, run_id: str) -> tuple[str, str]:
     """
     table = fields(runs)
     if run_id not in table.index:
-        raise KeyError(f"no run {run_id}")
+        raise NotThereError(f"no run {run_id}")
     chosen = table.xs(run_id)
     assert isinstance(chosen, pd.Series)  # a run id is there once
     for thing, rule in QUESTIONS:

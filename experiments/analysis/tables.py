@@ -9,6 +9,7 @@ import pandas as pd
 from experiments.analysis.comparable import (
     QUESTIONS,
     BatchRule,
+    NotThereError,
     Thing,
     baselines,
     cells,
@@ -83,7 +84,7 @@ def to_compare(runs: pd.DataFrame, baseline: str, thing: Thing, rule: BatchRule 
     """
     numbers = cells(runs)
     if baseline not in numbers.index:
-        raise KeyError(f"no run {baseline}")
+        raise NotThereError(f"no run {baseline}")
     wanted = {*numbers.index[numbers == numbers[baseline]], *baselines(runs, baseline, thing, rule)["run_id"]}
     return [run_id for run_id in runs["run_id"] if run_id in wanted]
 
@@ -225,6 +226,30 @@ _WORDS = {
 def _told(table: pd.DataFrame, name: str, before: list[str]) -> bool:
     """Whether the fields named before already tell this one: each of their combinations has one value of it."""
     return bool(before) and bool((table.groupby(before, sort=False)[name].nunique() == 1).all())
+
+
+_THINGS = {
+    Thing.DEVICE: "device",
+    Thing.REPLICAS: "number of replicas",
+    Thing.WORKERS: "number of workers",
+    Thing.STRATEGY: "strategy",
+    Thing.PRECISION: "precision",
+    Thing.XLA: "XLA",
+    Thing.STEPS_PER_EXECUTION: "steps per execution",
+    Thing.BATCH: "batch size",
+    Thing.DETERMINISM: "deterministic ops",
+    Thing.VERSIONS: "versions",
+    Thing.CPU_THREADS: "CPU threads",
+    Thing.DATA_OPTIONS: "data set options",
+    Thing.MACHINE: "machine",
+    Thing.PLACEMENT: "layers placed by hand",
+}
+
+
+def about(thing: Thing, rule: BatchRule) -> str:
+    """What a comparison is about, the batch's rule included where it decides."""
+    named = _THINGS[thing]
+    return f"{named}, at a {rule}" if thing in (Thing.REPLICAS, Thing.WORKERS) else named
 
 
 SUGGESTION_COLUMNS = {

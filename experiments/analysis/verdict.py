@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 import pandas as pd
 
-from experiments.analysis.comparable import BatchRule, Thing, baselines
+from experiments.analysis.comparable import BatchRule, NotThereError, Thing, baselines
 from training.names import Metric
 
 MODERATE_INPUT, HIGH_INPUT = 0.05, 0.20
@@ -249,7 +249,7 @@ def verdict(run_id: str, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.D
     runs = runs.astype(dict.fromkeys(("total_replicas", "per_replica_batch_size", "global_batch_size"), "float64"))
     chosen = runs[runs["run_id"] == run_id]
     if chosen.empty:
-        raise KeyError(f"no run {run_id}")
+        raise NotThereError(f"no run {run_id}")
     run = {str(name): value for name, value in chosen.iloc[0].items()}
     mine = history[history["run_id"] == run_id]
     states = _steady_by_run(steady)

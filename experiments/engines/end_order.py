@@ -16,6 +16,7 @@ class EndOrder:
     def __init__(self) -> None:
         self._watched: set[int] = set()
         self._ended: list[int] = []
+        self._is_known = True
 
     def watch(self, key: int, pid: int) -> None:
         """Has the end of process `pid` noted as that of `key`; once for a key. One already reaped has ended now."""
@@ -27,11 +28,15 @@ class EndOrder:
         except ProcessLookupError:
             self._ended.append(key)
             return
+        except OSError:
+            # No pidfds here: an older kernel, or a container's filter refuses the call.
+            self._is_known = False
+            return
         threading.Thread(target=self._wait, args=(key, descriptor), name=f"end-of-{pid}", daemon=True).start()
 
     def ended(self) -> list[int]:
-        """The keys of the processes that have ended, the first one first."""
-        return list(self._ended)
+        """The keys of the processes that have ended, the first one first; none where this cannot be told."""
+        return list(self._ended) if self._is_known else []
 
     def _wait(self, key: int, descriptor: int) -> None:
         # Not select: its descriptors must be below 1024.

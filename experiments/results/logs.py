@@ -72,6 +72,8 @@ def follow(
         ended = RunStatus(get_run(settings, run_id).info.status).is_terminal
         for reader in readers:
             yield from reader.new_lines()
+            if ended:
+                yield from reader.unfinished_line()
         if not ended:
             sleep(0.5)
     if not any(reader.path.exists() for reader in readers):
@@ -90,9 +92,15 @@ class _Follower:
         content = _read(self.path, self._offset)
         if content is None:
             return []
+        begins_inside = self._offset is None and content[0] > len(content[1])
         self._offset, data = content
         *complete, self._rest = (self._rest + data).split(b"\n")
-        return [_cut(line) for line in complete if not is_placement_line(line)]
+        return _shown(complete[1:] if begins_inside else complete)
+
+    def unfinished_line(self) -> list[str]:
+        """What the process wrote last without a line end, as one that aborts may; once."""
+        rest, self._rest = self._rest, b""
+        return _shown([rest] if rest else [])
 
 
 def _candidates(settings: Settings, run_id: str, worker: int) -> list[Path]:
@@ -118,7 +126,7 @@ def _tail(files: list[Path], last: int) -> list[str]:
             pieces = pieces[1:]  # its beginning is not there
         if pieces and not pieces[-1]:
             pieces.pop()
-        lines += [_cut(piece) for piece in pieces if not is_placement_line(piece)]
+        lines += _shown(pieces)
     if len(lines) > last:
         left_out = True
         lines = lines[len(lines) - last :] if last > 0 else []
@@ -138,8 +146,13 @@ def _read(path: Path, offset: int | None) -> tuple[int, bytes] | None:
         end = file.seek(0, os.SEEK_END)
         start = max(0, end - MOST_BYTES) if offset is None else min(offset, end)
         file.seek(start)
-        data = file.read(MOST_BYTES)
-    return (end if offset is None else start + len(data)), data
+        # Not beyond the end that was seen: the file may have grown since.
+        data = file.read(min(MOST_BYTES, end - start))
+    return start + len(data), data
+
+
+def _shown(pieces: list[bytes]) -> list[str]:
+    return [_cut(piece) for piece in pieces if not is_placement_line(piece)]
 
 
 def _text(line: bytes) -> str:

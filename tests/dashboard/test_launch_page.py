@@ -6,7 +6,7 @@ import time
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from experiments import capacity
+from experiments import capacity, queue
 from experiments.capacity import Capacity
 from experiments.results import Results
 from experiments.settings import Settings
@@ -14,7 +14,8 @@ from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import table, words
 from tests.dashboard.seed import NASTY_NAMES, add_run
 from training.names import RunStatus, Tag
-from training.spec import RunSpec, spec_fields
+from training.spec import RunSpec, SpecError, spec_fields
+from training.spec_rules import Problem
 
 
 def labels(app: AppTest) -> set[str]:
@@ -335,6 +336,38 @@ def test_the_same_token_never_makes_two_sets_and_completes_one(home: Settings, r
     assert not problems
     assert set(first) < set(again)
     assert (len(first), len(again), len(runs(home))) == (2, 4, 4)
+
+
+def test_a_plan_that_is_refused_half_way_says_what_is_queued(
+    home: Settings, ready_made: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = queue.submit
+
+    def once(settings: Settings, spec: RunSpec, submission: str) -> str:
+        if runs(home):
+            raise SpecError([Problem("device", "cpu", "is not there any more", "wait for the node")])
+        return submit(settings, spec, submission)
+
+    monkeypatch.setattr(queue, "submit", once)
+    ready_made.number_input(key="launch_plan_repeats_xla").set_value(1).run()
+    press(ready_made, "Start all")
+    assert "1 run of 2 queued: Start all queues the rest." in words(ready_made)
+    assert "is not there any more" in words(ready_made)
+
+    monkeypatch.setattr(queue, "submit", submit)
+    press(ready_made, "Start all")
+    assert "**2 runs queued**" in words(ready_made)
+    assert len({run["group"] for run in runs(home)}) == 1
+    assert len(runs(home)) == 2
+
+
+def test_a_group_that_somebody_else_took_meanwhile_is_not_taken_again(home: Settings, ready_made: AppTest) -> None:
+    suggested = ready_made.text_input(key="launch_plan_group").placeholder
+    add_run(home, RunSpec(group=suggested))
+    ready_made.number_input(key="launch_plan_repeats_xla").set_value(1).run()
+    press(ready_made, "Start all")
+
+    assert [run["group"] for run in runs(home)].count(suggested) == 1
 
 
 def test_an_unnamed_group_is_made_once_for_each_start(home: Settings, ready_made: AppTest) -> None:

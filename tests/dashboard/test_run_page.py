@@ -198,7 +198,7 @@ def test_the_log_of_each_worker_has_an_address(home: Settings, open_page: OpenPa
     app = open_page("run", run=run_id, run_tab="Log", run_worker="1")
 
     assert app.selectbox(key="run_log_worker").value == "1"
-    assert "Nothing has been printed yet." in words(app)
+    assert "It left no log that can be read here." in words(app)
 
     app.selectbox(key="run_log_worker").set_value("0").run()
 

@@ -8,8 +8,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from dashboard.components.text import count
 from experiments.settings import Settings
+from experiments.wording import count
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import table, words
 from tests.dashboard.seed import NASTY_NAMES, add_many, add_run, cpu_and_gpu

@@ -1,5 +1,6 @@
 """The command line: what it prints where, with which exit code, and how soon."""
 
+import errno
 import json
 import math
 import os
@@ -81,6 +82,25 @@ def test_bad_settings_are_refused(cli_run: Run, monkeypatch: pytest.MonkeyPatch)
 def test_a_server_that_is_away_is_named(cli_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     refused(cli_run("list"), "tracking store does not answer", "MLFLOW_TRACKING_URI")
+
+
+def test_a_disk_that_is_full_is_no_server_that_is_away(cli_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(queue, "submit", full)
+    refused(cli_run("submit", *TINY), "No space left on device", "SPEEDUP_LAB_HOME")
+
+
+def test_a_fault_of_ours_is_no_bad_input(cli_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_columns: dict[str, int] = {}
+    monkeypatch.setattr("experiments.results.Results.runs", lambda self: no_columns["column"])
+    with pytest.raises(KeyError, match="column"):
+        cli_run("speedup")
+
+
+def test_a_curve_that_is_not_there_is_named(cli_run: Run) -> None:
+    refused(cli_run("scaling", "--curve", "none"), "none")
 
 
 def test_a_deleted_experiment_is_restored_by_the_command_that_is_named(cli_run: Run, settings: Settings) -> None:

@@ -188,6 +188,19 @@ def test_a_run_of_another_data_folder_is_left_to_its_controller(settings, submit
     assert look(run_id)[0] == RunStatus.SCHEDULED
 
 
+def test_a_foreign_run_with_a_priority_of_its_own_stops_no_queue(settings, submit):
+    from mlflow.entities import Param
+
+    client = settings.client()
+    foreign = client.create_run(settings.experiment_id()).info.run_id
+    client.log_batch(foreign, params=[Param("priority", "high")])
+    client.update_run(foreign, status="SCHEDULED")
+    engine = ScriptedEngine((1, 0))
+    mine = submit()
+    Controller(settings, engine).step()
+    assert [launch.run_id for launch in engine.started] == [mine]
+
+
 def test_a_spec_that_cannot_be_read_ends_the_run(settings, submit, look):
     run_id = submit()
     RunFolder.of(settings.runs_folder, run_id).spec_path.write_text('{"workload": "gone"}')

@@ -14,6 +14,7 @@ from experiments.results import (
     log_lines,
     record,
 )
+from experiments.results.logs import MOST_BYTES
 from experiments.settings import Settings
 from tests.support.stored_runs import new_run
 from training.names import Artifact, RunStatus
@@ -106,6 +107,22 @@ def test_following_gives_each_line_once_until_the_run_ends(settings: Settings) -
         "half of line 2",
         "half of the end",
     ]
+
+
+def test_following_gives_what_was_written_last_without_a_line_end(settings: Settings) -> None:
+    run_id = new_run(settings)
+    file = live_log(settings, run_id)
+    file.write_text("one\nAborted")
+    ended = lambda _: settings.client().set_terminated(run_id, RunStatus.FAILED)  # noqa: E731
+    assert list(follow(settings, run_id, sleep=ended)) == ["one", "Aborted"]
+
+
+def test_following_a_long_log_begins_with_a_whole_line(settings: Settings) -> None:
+    run_id = new_run(settings)
+    line = "x" * 1_022
+    live_log(settings, run_id).write_text(f"{line}y\n" * (MOST_BYTES // 1_024 + 1))
+    ended = lambda _: settings.client().set_terminated(run_id, RunStatus.FINISHED)  # noqa: E731
+    assert set(follow(settings, run_id, last=10**6, sleep=ended)) == {f"{line}y"}
 
 
 def test_a_run_deleted_while_it_is_followed_ends_the_following(settings: Settings) -> None:

@@ -57,6 +57,7 @@ def test_columns_stay_aligned_with_wide_and_combining_characters() -> None:
         (200, "3 min 20 s"),
         (7_500, "2 h 5 min"),
         (float("nan"), ""),
+        (float("inf"), ""),
     ],
 )
 def test_durations_read_well(seconds: float, shown: str) -> None:

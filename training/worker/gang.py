@@ -24,8 +24,9 @@ from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 
 RUN_MARK = "SPEEDUP_LAB_RUN"
-ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 """Environment variable that every process of a run inherits: its value is the run's folder."""
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+"""Environment variable by which TensorFlow computes with oneDNN's kernels (1), or does not (0)."""
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1

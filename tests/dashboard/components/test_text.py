@@ -64,8 +64,6 @@ def test_a_duration_never_shows_sixty_of_anything(seconds: float) -> None:
     assert not re.search(r"\b60 (s|min)\b", text.duration(seconds))
 
 
-def test_percent_and_count() -> None:
+def test_percent() -> None:
     assert text.percent(0.899, 2) == "89.90%"
     assert text.percent(math.nan) == "–"
-    assert text.count(1, "run") == "1 run"
-    assert text.count(1_500, "run") == "1,500 runs"

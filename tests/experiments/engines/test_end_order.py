@@ -1,5 +1,7 @@
 """The order in which processes end, also of those that end at nearly the same time or that nobody reaps."""
 
+import errno
+import os
 import subprocess
 import time
 
@@ -29,6 +31,19 @@ def test_order_of_ends_without_anyone_who_reaps_or_looks():
         for process in processes:
             process.kill()
             process.wait()
+
+
+def test_nothing_is_said_where_the_kernel_has_no_such_call(monkeypatch):
+    def refuse(pid):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    order = EndOrder()
+    order.watch(0, ended.pid)
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    order.watch(1, os.getpid())
+    assert order.ended() == [], "one that is not seen may have ended before"
 
 
 def test_process_that_had_ended_before():
