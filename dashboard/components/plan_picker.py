@@ -11,7 +11,7 @@ import uuid
 import streamlit as st
 
 from dashboard import data
-from dashboard.components import login, note, status
+from dashboard.components import login, note, started, status
 from dashboard.components.spec_form import key
 from dashboard.components.spec_values import CHOICE_LABELS
 from experiments.plan_runs import MOST_RUNS, Offer
@@ -181,9 +181,9 @@ def _cases(offered: Offer, repeats: int) -> None:
 
 def _start(offered: Offer, group: str, repeats: int, token: str, typed: typing.Sequence[str], is_refused: bool) -> None:
     what = [offered.plan.name, repeats, st.session_state["launch_plan_group"], *typed]
-    started = st.session_state.get(_STARTED)
-    if started and started["what"] == what:
-        _show_started(started["group"], started["runs"])
+    last = st.session_state.get(_STARTED)
+    if last and last["what"] == what:
+        _show_started(last["group"], last["runs"])
         return
     if is_refused or not offered.cases:
         st.button("Start all", key="launch_plan_refused", type="primary", disabled=True, width="stretch")
@@ -207,19 +207,9 @@ def _start(offered: Offer, group: str, repeats: int, token: str, typed: typing.S
 
 
 def _show_started(group: str, runs: int) -> None:
-    with st.container(border=True, gap="xsmall"):
-        st.markdown(f":green[:material/check_circle:] **{count(runs, 'run')} queued**")
-        st.text(group)
-        st.page_link(
-            "app_pages/runs.py", label="Watch the runs", icon=":material/list:", query_params={"runs_group": group}
-        )
-        st.button(
-            "Start the same again",
-            key=f"launch_plan_again_{st.session_state[_TOKEN]}",
-            icon=":material/replay:",
-            on_click=_forget,
-            help="Brings the Start button back, for one more set of the same runs.",
-        )
+    link = ("app_pages/runs.py", "Watch the runs", ":material/list:")
+    again = f"launch_plan_again_{st.session_state[_TOKEN]}"
+    started.panel(f"{count(runs, 'run')} queued", group, link, {"runs_group": group}, again, _forget)
 
 
 def _forget() -> None:

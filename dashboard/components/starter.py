@@ -10,6 +10,7 @@ import uuid
 import streamlit as st
 
 from dashboard import data
+from dashboard.components import started
 from training.spec import RunSpec
 from training.spec_rules import Problem
 
@@ -29,9 +30,9 @@ def show(spec: RunSpec | None, refusals: int, restarted_from: str) -> list[Probl
         What refused the start at the last moment, to be shown beside the fields.
     """
     token = st.session_state.setdefault(_TOKEN, uuid.uuid4().hex)
-    started = st.session_state.get(_STARTED)
-    if started and spec is not None and started["spec"] == spec.to_json():
-        _show_started(started["run_id"], spec)
+    last = st.session_state.get(_STARTED)
+    if last and spec is not None and last["spec"] == spec.to_json():
+        _show_started(last["run_id"], spec)
         return []
     if spec is None or refusals:
         st.button("Start", key="launch_start_refused", type="primary", disabled=True, width="stretch")
@@ -49,19 +50,9 @@ def show(spec: RunSpec | None, refusals: int, restarted_from: str) -> list[Probl
 
 
 def _show_started(run_id: str, spec: RunSpec) -> None:
-    with st.container(border=True, gap="xsmall"):
-        st.markdown(":green[:material/check_circle:] **Started**")
-        st.text(spec.display_name)
-        st.page_link(
-            "app_pages/run.py", label="Watch the run", icon=":material/monitoring:", query_params={"run": run_id}
-        )
-        st.button(
-            "Start the same again",
-            key=f"launch_again_{st.session_state[_TOKEN]}",
-            icon=":material/replay:",
-            on_click=_forget,
-            help="Brings the Start button back, for one more run of the same spec.",
-        )
+    link = ("app_pages/run.py", "Watch the run", ":material/monitoring:")
+    again = f"launch_again_{st.session_state[_TOKEN]}"
+    started.panel("Started", spec.display_name, link, {"run": run_id}, again, _forget)
 
 
 def _forget() -> None:
