@@ -40,7 +40,8 @@ def speedup(settings: Settings, options: argparse.Namespace, answer: typing.Text
     runs = questions.runs_of(settings, options.group)
     thing = _thing(options.by) if options.by else None
     baseline = _among(settings, runs, options.baseline, "--baseline") if options.baseline else ""
-    offered = tables.suggestions_for(runs, baseline) if baseline else tables.suggestions(runs)
+    everything = tables.suggestions_for(runs, baseline) if baseline else tables.suggestions(runs)
+    offered = everything
     if thing is not None:
         offered = offered[offered["thing"] == thing]
     if options.rule:
@@ -68,10 +69,19 @@ def speedup(settings: Settings, options: argparse.Namespace, answer: typing.Text
     elif chosen:
         answer.write(_offers_text(offered) + "\n")
         say("several things can be compared: choose one with --baseline, --by and --rule")
+    elif len(everything):
+        say(_otherwise(everything, thing, options.rule))
     else:
         say("nothing can be compared yet: it takes finished runs that differ in one thing, such as the device")
     answer.writelines(f"nearest  {each.candidate[:8]}  {safe(each.check.sentence())}\n" for each in near)
     return DONE
+
+
+def _otherwise(everything: pd.DataFrame, thing: Thing | None, rule: str | None) -> str:
+    """What can be compared once the options that leave nothing are not given."""
+    by, held = [f"by {thing}"] if thing else [], [f"with --rule {rule}"] if rule else []
+    options = " and ".join([*(["--by"] if thing else []), *(["--rule"] if rule else [])])
+    return f"nothing {' '.join([*by, *held])}; without {options}: {', '.join(dict.fromkeys(everything['thing']))}"
 
 
 def _nearest(runs: pd.DataFrame, baseline: str, thing: Thing | None, rule: str | None) -> list[pairs.Pair]:

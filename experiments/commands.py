@@ -13,7 +13,8 @@ from experiments import admission, foreground, queue, results, waiting
 from experiments.answers import frame_text, print_json, say, user
 from experiments.cli import DONE, RUN_FAILED, Command, UsageError
 from experiments.settings import Settings
-from experiments.terminal import duration, safe, table
+from experiments.terminal import safe, table
+from experiments.wording import duration
 from training.names import Metric, RunStatus, Tag
 from training.spec import RunSpec
 from training.spec_rules import Problem, Severity

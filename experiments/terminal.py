@@ -1,6 +1,5 @@
 """Text for a terminal. What people typed is shown, never obeyed: no escape sequence of theirs reaches the terminal."""
 
-import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -61,18 +60,3 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], widest: int = 
         "  ".join(cell + " " * (size - width(cell)) for cell, size in zip(row, sizes, strict=True)) for row in cells
     )
     return "\n".join(line.rstrip() for line in lines)
-
-
-def duration(seconds: float) -> str:
-    """A time in seconds as people read it, such as `4.2 s`, `3 min 20 s`, `2 h 5 min`; empty when it is not finite."""
-    if not math.isfinite(seconds):
-        return ""
-    if seconds < 1:
-        return f"{seconds:.3f} s"
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, left = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {left} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"

@@ -10,7 +10,8 @@ from experiments.results import history
 from experiments.results.columns import row
 from experiments.settings import Settings
 from experiments.store_errors import store_errors
-from experiments.terminal import duration, safe
+from experiments.terminal import safe
+from experiments.wording import duration
 from training.names import Metric, RunStatus, Tag
 
 POLL_S = 1.0

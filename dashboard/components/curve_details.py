@@ -4,7 +4,6 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.components import chart, note
-from dashboard.components.text import interval, number, percent, times
 from experiments.analysis import scaling, workers
 from experiments.analysis.comparable import Thing
 from experiments.analysis.curve import ScalingCurve
@@ -12,7 +11,7 @@ from experiments.analysis.evidence import Evidence
 from experiments.analysis.scaling_fit import Fit
 from experiments.analysis.scaling_laws import Scaling
 from experiments.analysis.tables import labels_of
-from experiments.wording import count
+from experiments.wording import count, interval, number, percent, times
 from training.spec_rules import Severity
 
 _INTERVALS = ("interval of examples/s", "interval of speedup", "interval of efficiency")

@@ -6,11 +6,10 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.components import address, status
-from dashboard.components.text import number, percent
 from experiments.analysis.comparable import FIELDS, fields
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.tables import in_words
-from experiments.wording import count
+from experiments.wording import count, number, percent
 
 BACK = "back"
 """The part of the address that lists the runs that were put back by hand."""
@@ -115,6 +114,20 @@ def _options_said(value: str) -> str:
     return ", ".join(f"{option}={chosen}" for option, chosen in options.items()) or "no option of the set"
 
 
+def in_its_unit(steady: pd.DataFrame, column: str) -> list[str]:
+    """A column of windows as text, with what the run's steady state was found among: `28 windows` or `3 epochs`.
+
+    Args:
+        steady: frame of `timing.steady_states`.
+        column: `windows` or `warmup_windows`.
+    """
+    units = steady["basis"].map({"windows": "window", "epochs": "epoch"})
+    return [
+        count(int(value), unit) if known else "–"
+        for value, unit, known in zip(steady[column], units, steady["steady"], strict=True)
+    ]
+
+
 def show_runs(evidence: Evidence, labels: pd.Series, key: str) -> None:
     """The runs behind a figure; a row that is chosen opens its run.
 
@@ -132,8 +145,8 @@ def show_runs(evidence: Evidence, labels: pd.Series, key: str) -> None:
             "status": runs["status"].map(status.word),
             "throughput": steady["throughput"].map(number),
             "within": steady["relative_se"].map(percent),
-            "windows": steady["windows"],
-            "warmup": steady["warmup_windows"],
+            "steady": in_its_unit(steady, "windows"),
+            "warmup": in_its_unit(steady, "warmup_windows"),
             "submitted": runs["submitted"],
         }
     )
@@ -155,8 +168,8 @@ def show_runs(evidence: Evidence, labels: pd.Series, key: str) -> None:
                 "status": column.TextColumn("Status", width=95),
                 "throughput": column.TextColumn("Steady examples/s", width=120),
                 "within": column.TextColumn("Known to", help="Standard error inside the run", width=80),
-                "windows": column.NumberColumn("Steady windows", width=110, format="localized"),
-                "warmup": column.NumberColumn("Warm-up windows", width=120, format="localized"),
+                "steady": column.TextColumn("Steady for", width=110),
+                "warmup": column.TextColumn("Warm-up", width=110),
                 "submitted": column.DatetimeColumn("Submitted", format="D MMM, HH:mm", timezone=st.context.timezone),
             },
         )

@@ -1,6 +1,7 @@
 """The parts of a run's page below its curves: times, devices, spec, environment, log. Each reads, then draws."""
 
 import json
+import math
 import typing
 from collections.abc import Mapping
 
@@ -10,11 +11,11 @@ import streamlit as st
 from dashboard import data
 from dashboard.components import address, chart, status
 from dashboard.components.spec_values import command
-from dashboard.components.text import duration, number, percent, safe_file_name
+from dashboard.components.text import safe_file_name
 from dashboard.figures import placement as placement_figures
 from dashboard.figures import timing
 from experiments.analysis.placement import asked_and_actual, asked_of, per_device, summary
-from experiments.wording import count
+from experiments.wording import count, duration, number, percent
 from training.names import Tag
 from training.spec import RunSpec, SpecError
 
@@ -34,7 +35,8 @@ def show_times(run: Row, history: pd.DataFrame) -> None:
     epochs = timing.epoch_table(history)
     left, right = st.columns(2)
     with left:
-        windows = timing.window_table(history, int(steady["warmup_windows"]) if steady["steady"] else None)
+        batch: float = math.nan if pd.isna(run["global_batch_size"]) else float(run["global_batch_size"])
+        windows = timing.window_table(history, timing.warm_up_count(history, steady, batch))
         figure = timing.window_figure(windows, steady["throughput"], steady["reason"])
         chart.show(figure, f"{name}-windows", "run_windows")
         for notice in (timing.windows_notice(windows), history.attrs.get("notice", "")):

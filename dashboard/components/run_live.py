@@ -9,9 +9,9 @@ import streamlit as st
 
 from dashboard import analyses, data
 from dashboard.components import address, chart, note, status
-from dashboard.components.text import duration, heading, number, percent
+from dashboard.components.text import heading
 from dashboard.figures import curves
-from experiments.wording import count
+from experiments.wording import count, duration, number, percent
 from training.names import Metric, Phase, RunStatus, Tag
 from training.spec_rules import Severity
 

@@ -7,11 +7,10 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.components import chart, note
-from dashboard.components.text import interval, number, times
 from experiments.analysis.comparable import BatchRule, Thing, cells
 from experiments.analysis.speedup import ONE_RUN_EACH, Basis
 from experiments.analysis.tables import Speedups, about, labels_of
-from experiments.wording import count
+from experiments.wording import count, interval, number, times
 
 
 def set_label(row: Mapping[typing.Any, typing.Any]) -> str:

@@ -98,7 +98,8 @@ def moves_title(moves: pd.DataFrame) -> str:
     moved = int(counted.get("moved", 0))
     if moved:
         biggest = moves[moves["change"] == "moved"].sort_values("ops", ascending=False, kind="stable").iloc[0]
-        return f"{moved:,} of {total:,} ops moved, most of them from {biggest['from']} to {biggest['to']}"
+        which = "most of them" if 2 * int(biggest["ops"]) > moved else "the commonest way is"
+        return f"{moved:,} of {total:,} ops moved, {which} from {biggest['from']} to {biggest['to']}"
     if int(counted.get("same", 0)) == total:
         return f"All {total:,} ops are where they were"
     replicated = int(counted.get("replicated", 0))

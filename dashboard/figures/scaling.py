@@ -162,12 +162,13 @@ def efficiency_title(curve: ScalingCurve, chosen: float) -> str:
 def efficiency_figure(curve: ScalingCurve, chosen: float) -> go.Figure:
     """Draws efficiency: the points with their intervals, the fitted law, the ideal and the chosen efficiency.
 
-    The law's efficiency is against one device and the points' against the fewest measured, so it is drawn only where
-    that is one device.
+    The law's efficiency, like the points', is against the fewest devices measured, and is drawn from there on.
     """
     figure = go.Figure()
     points, line = curve.points, curve.predictions
-    if curve.fit is not None and len(line) and len(points) and int(points["count"].iloc[0]) == 1:
+    if curve.fit is not None and len(line) and len(points):
+        fewest = int(points["count"].iloc[0])
+        line = line[line["count"] >= fewest]
         measured = line[~line["predicted"]]
         beyond = pd.concat([measured.tail(1), line[line["predicted"]]])
         for rows, dash in ((measured, "solid"), (beyond, "dash")):
@@ -175,7 +176,7 @@ def efficiency_figure(curve: ScalingCurve, chosen: float) -> go.Figure:
                 counts = rows["count"].to_numpy(float)
                 figure.add_scatter(
                     x=rows["count"].tolist(),
-                    y=(curve.fit.relative(counts) / counts).tolist(),
+                    y=curve.fit.efficiency(counts, fewest).tolist(),
                     mode="lines",
                     name=curve.fit.law.name if dash == "solid" else f"predicted by {curve.fit.law.name}",
                     line={"color": theme.BLUE, "dash": dash, "width": 2},

@@ -1,12 +1,15 @@
 """Where a run's time went: its phases, its epochs, its windows of steps. Times in seconds of wall clock."""
 
 import math
+import typing
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from dashboard.figures import theme
+from experiments.wording import duration
 from training.names import Metric
 
 PHASE_COLUMNS = ("phase", "seconds", "share", "warm_up")
@@ -116,7 +119,7 @@ def phase_figure(table: pd.DataFrame) -> go.Figure:
             insidetextanchor="middle",
             textangle=0,
             insidetextfont={"color": "white"},
-            hovertemplate=f"{phase}: %{{x:.3g}} s ({share:.1%})<extra></extra>",
+            hovertemplate=f"{phase}: {duration(seconds)} ({share:.1%})<extra></extra>",
         )
     theme.style(figure, phase_title(table), height=190)
     figure.update_layout(barmode="stack", hovermode="closest", bargap=0.25)
@@ -134,8 +137,32 @@ def phase_title(table: pd.DataFrame) -> str:
         return "Nothing has been timed yet"
     training = float(table.loc[table["phase"].str.startswith("training"), "seconds"].sum())
     if training <= 0:
-        return f"{total:.3g} s so far, none of it training yet"
-    return f"Training took {training / total:.0%} of the {total:,.3g} s that were timed"
+        return f"{duration(total)} so far, none of it training yet"
+    return f"Training took {training / total:.0%} of the {duration(total)} that were timed"
+
+
+def warm_up_count(history: pd.DataFrame, steady: Mapping[str, typing.Any], global_batch_size: float) -> int | None:
+    """How many windows at the start are warm-up.
+
+    Where the steady state was found among epochs, its warm-up is a number of epochs: the windows of these epochs are
+    those that end no later, in training steps.
+
+    Args:
+        history: columns metric, step (training steps done at the window's end), value.
+        steady: the run's row of `experiments.analysis.timing.steady_states`.
+        global_batch_size: examples in one step; NaN or 0 when unknown.
+
+    Returns:
+        None where there is no steady state, or where it starts among the windows is not known.
+    """
+    if not steady["steady"]:
+        return None
+    if steady["basis"] == "windows":
+        return int(steady["warmup_windows"])
+    if not global_batch_size > 0:
+        return None
+    steps = round(steady["warmup_windows"] * steady["examples_per_epoch"] / global_batch_size)
+    return int((_values(history, Metric.WINDOW).index <= steps).sum())
 
 
 def window_table(history: pd.DataFrame, warm_up_windows: int | None) -> pd.DataFrame:
@@ -143,8 +170,7 @@ def window_table(history: pd.DataFrame, warm_up_windows: int | None) -> pd.DataF
 
     Args:
         history: columns metric, step (training steps done at the window's end), value.
-        warm_up_windows: how many at the start `experiments.analysis.timing` counts as warm-up; None where it found no
-            steady state.
+        warm_up_windows: how many at the start are warm-up (see `warm_up_count`); None where no steady state is known.
 
     Returns:
         WINDOW_COLUMNS; part is `warm-up`, `steady`, or `not steady` where there is no steady state.
@@ -246,7 +272,8 @@ def input_wait_figure(table: pd.DataFrame) -> go.Figure:
                 "pattern": theme.pattern(pattern),
                 "line": {"width": 0},
             },
-            hovertemplate="%{y:.3g} s",
+            customdata=[duration(each) for each in seconds],
+            hovertemplate="%{customdata}",
         )
     theme.style(figure, input_wait_title(table), height=300)
     figure.update_layout(barmode="stack", bargap=0.35)

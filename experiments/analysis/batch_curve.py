@@ -258,13 +258,12 @@ def _without_crossing(first: str, second: str, ratios: pd.DataFrame) -> str:
     sure = ratios[ratios["called"].isin([Called.FASTER, Called.SLOWER])]
     if sure.empty:
         return f"Whether the {first} or the {second} is faster is not sure at any batch measured"
+    unsure = ratios.loc[~ratios.index.isin(sure.index), "batch"]
+    doubt = f", though not surely at {', '.join(f'{batch:,}' for batch in unsure)}" if len(unsure) else ""
     if (ratios["ratio"] >= 1).all():
-        everywhere = f"The {second} is faster than the {first} at every batch measured (from {smallest:,} on)"
-        if len(sure) == len(ratios):
-            return everywhere
-        unsure = ratios.loc[~ratios.index.isin(sure.index), "batch"]
-        return f"{everywhere}, though not surely at {', '.join(f'{batch:,}' for batch in unsure)}"
-    return f"The {second} is never faster than the {first} within what was measured (from {smallest:,} to {largest:,})"
+        return f"The {second} is faster than the {first} at every batch measured (from {smallest:,} on){doubt}"
+    within = f"within what was measured (from {smallest:,} to {largest:,})"
+    return f"The {second} is never faster than the {first} {within}{doubt}"
 
 
 def growth(curve: str, groups: Mapping[int, pd.DataFrame], several: bool) -> str:

@@ -11,7 +11,7 @@ from experiments.analysis.missing import MISSING_COLUMNS, REPEATS, to_complete, 
 from experiments.analysis.scaling import WorthUsing, curves, points, predictions, worth_using
 from experiments.analysis.scaling_fit import Fit, fits, preferred
 from experiments.analysis.scaling_laws import Scaling
-from experiments.analysis.speedup import Called
+from experiments.analysis.speedup import Called, ratio_between
 
 EFFICIENCY = 0.8
 """Share of the ideal throughput that a device should give to be worth using, unless a reader chooses another."""
@@ -134,7 +134,7 @@ def read(evidence: Evidence, key: str, efficiency: float = EFFICIENCY) -> Scalin
         worth=worth_using(measured, best, efficiency) if len(measured) else None,
         sentences=tuple(best.sentences(devices)) if best is not None else (),
         left_out=left_out[left_out["run_id"].isin(curve["run_id"])].reset_index(drop=True),
-        title=_title(measured, devices),
+        title=_title(measured, speeds, devices),
     )
 
 
@@ -152,8 +152,14 @@ def _refusal(found: list[Fit], best: Fit | None, not_fitted: list[str]) -> str:
     return "; ".join(not_fitted)
 
 
-def _title(measured: pd.DataFrame, devices: str) -> str:
-    """The finding: what the most devices measured bring, never more than the interval allows."""
+def _title(measured: pd.DataFrame, speeds: pd.DataFrame, devices: str) -> str:
+    """The finding: what the most devices measured bring, never more than the interval allows.
+
+    Args:
+        measured: frame of `scaling.points`.
+        speeds: the runs behind it, rows of `timing.steady_states` with their count.
+        devices: what is counted, in the plural.
+    """
     if measured.empty:
         return "No run of this curve can be used"
     fewest, most = measured.iloc[0], measured.iloc[-1]
@@ -163,9 +169,11 @@ def _title(measured: pd.DataFrame, devices: str) -> str:
     if math.isfinite(most["speedup_low"]):
         interval = f" ({most['speedup_low']:.2f}x to {most['speedup_high']:.2f}x)"
     start = f"{int(most['count'])} {devices} train {most['speedup']:.2f}x{interval} as fast as {int(fewest['count'])}"
-    peak = measured.iloc[int(measured["throughput"].to_numpy().argmax())]
-    if int(peak["count"]) not in (int(most["count"]), int(fewest["count"])):
-        return f"{start}; the fastest were {int(peak['count'])}"
+    peak = int(measured.iloc[int(measured["throughput"].to_numpy().argmax())]["count"])
+    if peak not in (int(most["count"]), int(fewest["count"])):
+        over = ratio_between(speeds[speeds["count"] == peak], speeds[speeds["count"] == most["count"]])
+        if over.called is Called.FASTER:
+            return f"{start}; the fastest were {peak}"
     if most["called"] == Called.SLOWER:
         return f"{start}: more is slower"
     if most["called"] == Called.NO_DIFFERENCE:

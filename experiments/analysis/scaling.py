@@ -55,7 +55,9 @@ def curves(runs: pd.DataFrame) -> pd.DataFrame:
         curve by what its runs have in common, so that it stays the same when runs are added.
     """
     everything = fields(runs)
-    known = runs["total_replicas"].notna() & runs["global_batch_size"].notna()
+    # A run that someone else logged may lack a size, or call it 0: at which batch it was made is then not known.
+    known = runs["total_replicas"].notna() & (runs["global_batch_size"] > 0).fillna(False)
+    known &= (runs["per_replica_batch_size"] > 0).fillna(False)
     parts: list[pd.DataFrame] = []
     for axis in AXES:
         column = "workers" if axis is Thing.WORKERS else "total_replicas"
@@ -233,6 +235,7 @@ def worth_using(measured: pd.DataFrame, fit: Fit | None, efficiency: float) -> W
     """How many devices work at a chosen efficiency or better.
 
     By the fitted law up to twice the largest measured number where it may predict, else among the measured points.
+    Both are against the fewest devices measured, so that an answer by the law can be read off the points too.
 
     Args:
         measured: frame of `points`.
@@ -258,8 +261,10 @@ def worth_using(measured: pd.DataFrame, fit: Fit | None, efficiency: float) -> W
         return WorthUsing(count, math.nan, math.nan, count == largest, note, doubt)
     counts = np.arange(1, FURTHEST * largest + 1)
     # Efficiency falls with every further device, so the counts that reach it are the first ones.
-    best = int((fit.relative(counts) / counts >= efficiency).sum())
-    shapes = [fit.law.relative(float(n), *fit.region[:, 1:].T) / n >= efficiency for n in counts]
+    fewest = int(measured["count"].min())
+    best = int((fit.efficiency(counts, fewest) >= efficiency).sum())
+    base = fit.law.relative(float(fewest), *fit.region[:, 1:].T) / fewest
+    shapes = [fit.law.relative(float(n), *fit.region[:, 1:].T) / n / base >= efficiency for n in counts]
     reached_by = np.sum(shapes, axis=0)
     return WorthUsing(best, float(reached_by.min()), float(reached_by.max()), best == counts[-1], f"by {fit.law.name}")
 
@@ -280,12 +285,12 @@ def devices(history: pd.DataFrame, run_id: str) -> pd.DataFrame:
 
     Returns:
         [device, utilisation (median percent), memory_mb (peak), throughput (examples/s, median of the epochs after
-        the first), slowest]; empty when nothing was sampled. Memory is
-        what TensorFlow's allocator gave out, where that was recorded; else what was in use on the GPU, which holds
-        the allocator's reserve and other processes too.
+        the first), slowest]; empty when nothing was sampled. Memory is what TensorFlow's allocator gave out, where
+        that was recorded for every GPU; else what was in use on each, which holds the allocator's reserve and other
+        processes too. Of several workers only the first records the former.
     """
     mine = history[history["run_id"] == run_id]
-    rows = []
+    rows, allocated = [], []
     index = 0
     while True:
         series = {
@@ -294,12 +299,13 @@ def devices(history: pd.DataFrame, run_id: str) -> pd.DataFrame:
         }
         if all(values.empty for values in series.values()):
             break
-        own = mine.loc[mine["metric"] == Metric.GPU_PEAK_MEMORY.format(index=index), "value"]
-        memory = own if len(own) else series["memory_mb"]
-        rows.append((f"GPU:{index}", series["utilisation"].median(), memory.max()))
+        allocated.append(mine.loc[mine["metric"] == Metric.GPU_PEAK_MEMORY.format(index=index), "value"].max())
+        rows.append((f"GPU:{index}", series["utilisation"].median(), series["memory_mb"].max()))
         index += 1
     table = pd.DataFrame(rows, columns=["device", "utilisation", "memory_mb"])
     table = table.astype({"device": "str", "utilisation": "float64", "memory_mb": "float64"})
+    if all(map(math.isfinite, allocated)):  # two measures in one column could not be compared
+        table["memory_mb"] = np.array(allocated, float)
     epochs = mine[mine["metric"] == Metric.EXAMPLES_PER_SECOND]
     later = epochs[epochs["step"] > epochs["step"].min()]
     table["throughput"] = float(later["value"].median()) / max(len(table), 1)

@@ -15,6 +15,8 @@ FURTHEST = 2
 """Nothing is predicted beyond this many times the largest measured number of devices."""
 LACK_OF_FIT = 0.01
 """A law whose lack of fit is this unlikely to be noise predicts nothing."""
+_ZERO = 1e-12
+"""A parameter no larger than this is at its lower limit: the search ends that far from it."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -54,6 +56,10 @@ class Fit:
     def relative(self, n: np.ndarray) -> np.ndarray:
         """Throughput of n devices over that of one."""
         return self.law.relative(np.asarray(n, float), *(parameter.value for parameter in self.parameters.values()))
+
+    def efficiency(self, n: np.ndarray, fewest: int = 1) -> np.ndarray:
+        """Throughput of each of n devices over that of each of the fewest; 1 on the ideal line."""
+        return self.relative(n) / np.asarray(n, float) / (self.relative(np.array(fewest)) / fewest)
 
     def throughput(self, n: float) -> Interval:
         """Throughput of n devices by the law, with the interval of the curve (not of a run)."""
@@ -98,7 +104,11 @@ class Fit:
         return Interval(curve.value, curve.value * math.exp(-below), curve.value * math.exp(above))
 
     def sentences(self, devices: str = "devices") -> list[str]:
-        """What each parameter means, in words, such as "6% of a step does not get faster with more GPUs (2% to 9%)"."""
+        """What each parameter means, in words, such as "6% of a step does not get faster with more GPUs (2% to 9%)".
+
+        The number of devices with the highest throughput follows from a law's parameters like a prediction, so it is
+        said only where the fit may predict.
+        """
         said = []
         for parameter in self.law.parameters:
             estimate = self.parameters[parameter.name]
@@ -106,8 +116,8 @@ class Fit:
             text = parameter.words.format(value=shown[0], low=shown[1], high=shown[2], devices=devices)
             said.append(text if estimate.known else text.partition(" (")[0] + " (interval unknown)")
         peak = self.peak()
-        if peak is not None:
-            said.append(f"throughput is highest at {peak.value:.1f} {devices}: beyond, more is slower")
+        if peak is not None and not self.refusal(self.counts[-1] + 1):
+            said.append(f"throughput is highest at {peak.value:.1f} {devices} ({_ends(peak)}): beyond, more is slower")
         return said
 
     def peak(self) -> Interval | None:
@@ -132,9 +142,18 @@ def _peak(sigma: np.ndarray | float, kappa: np.ndarray | float) -> np.ndarray:
         return np.sqrt(np.divide(1 - np.asarray(sigma), kappa))
 
 
+def _ends(peak: Interval) -> str:
+    """The interval of a number of devices; a high end that is infinite lies further than predictions go."""
+    if math.isnan(peak.low):
+        return "interval unknown"
+    return f"{peak.low:.1f} to {peak.high:.1f}" if math.isfinite(peak.high) else f"at least {peak.low:.1f}"
+
+
 def _percent(share: float) -> str:
     percent = 100 * share
-    if percent and abs(percent) < 0.095:
+    if abs(percent) < 0.0005:  # nothing that anyone could measure, and no number to read
+        return "0%"
+    if abs(percent) < 0.095:
         return f"{percent:.1g}%"
     return f"{percent:.1f}%" if percent < 10 else f"{percent:.0f}%"
 
@@ -323,6 +342,7 @@ def fit(counts: np.ndarray, throughput: np.ndarray, law: Law, relative_errors: b
         raise CannotFitError(f"{law.name} needs more than {law.size} runs to know its own error, there are {len(n)}")
     squares = _Squares(law, n, x, relative_errors)
     estimate = _optimum(squares)
+    estimate = np.where(estimate <= _ZERO, 0.0, estimate)
     total, best, _ = (float(value) for value in squares.solve(*estimate))
     gamma = math.exp(best) if relative_errors else best
     scale = 1.0 if relative_errors else float((x**2).mean())
@@ -337,7 +357,7 @@ def fit(counts: np.ndarray, throughput: np.ndarray, law: Law, relative_errors: b
         law,
         intervals[0],
         dict(zip(names, intervals[1:], strict=True)),
-        tuple(p.name for p, v in zip(law.parameters, estimate, strict=True) if v <= 1e-12 or v >= p.highest),
+        tuple(p.name for p, v in zip(law.parameters, estimate, strict=True) if v <= _ZERO or v >= p.highest),
         math.sqrt(total / df),
         df,
         len(n),

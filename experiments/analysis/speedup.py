@@ -219,7 +219,7 @@ def end_to_end_speedup(cost: pd.DataFrame, baseline: Sequence[str], candidate: S
     Args:
         cost: frame of `costs`.
         baseline, candidate: run ids. All must have done the same work, epochs and examples in each: a long run hides
-            its start.
+            its start. Runs of which a time is missing are left out and counted in the note.
 
     Raises:
         KeyError: a run that is not in the frame.
@@ -234,9 +234,19 @@ def end_to_end_speedup(cost: pd.DataFrame, baseline: Sequence[str], candidate: S
         return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *counts, unequal)
     speeds = [1 / side["whole"].dropna().to_numpy() for side in sides]
     if not len(speeds[0]) or not len(speeds[1]):
-        note = "start or epoch times are missing, or are those of compiling kernels"
-        return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *counts, note)
-    return ratio_of(speeds[0], speeds[1])
+        return Ratio(math.nan, math.nan, math.nan, Basis.NOTHING, Called.UNKNOWN, *counts, _NO_TIMES)
+    found = ratio_of(speeds[0], speeds[1])
+    note = "; ".join(filter(None, [found.note, _left_out(sides, ["whole"])]))
+    return Ratio(**{**vars(found), "note": note})
+
+
+_NO_TIMES = "start or epoch times are missing, or are those of compiling kernels"
+
+
+def _left_out(sides: Sequence[pd.DataFrame], needed: list[str]) -> str:
+    """How many runs lack a time that is needed, and one of them; empty when none does."""
+    lacking = [str(run_id) for side in sides for run_id in side.loc[side[needed].isna().any(axis=1), "run_id"]]
+    return f"left out {len(lacking)}: {lacking[0]}: {_NO_TIMES}" if lacking else ""
 
 
 SAME_WORK = 0.02
@@ -261,18 +271,20 @@ class BreakEven:
             start; infinity: never; NaN: cannot be said.
         low, high: 95% interval in epochs before rounding; NaN when unknown.
         note: the same in words.
+        left_out: how many runs could not be used, and why; empty when all were.
     """
 
     epochs: float
     low: float
     high: float
     note: str
+    left_out: str = ""
 
     def sentence(self) -> str:
-        """The note with the interval, where there is one that says something."""
-        if not (math.isfinite(self.high) and self.high > 0):
-            return self.note
-        return f"{self.note} ({self.low:.1f} to {self.high:.1f} epochs)"
+        """The note with the interval, where there is one that says something, and the runs that were left out."""
+        known = math.isfinite(self.high) and self.high > 0
+        interval = f" ({self.low:.1f} to {self.high:.1f} epochs)" if known else ""
+        return f"{self.note}{interval}" + (f"; {self.left_out}" if self.left_out else "")
 
 
 def break_even(cost: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[str]) -> BreakEven:
@@ -283,7 +295,7 @@ def break_even(cost: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[
 
     Args:
         cost: frame of `costs`.
-        baseline, candidate: run ids.
+        baseline, candidate: run ids; runs of which a time is missing are left out and counted.
 
     Raises:
         KeyError: a run that is not in the frame.
@@ -293,7 +305,8 @@ def break_even(cost: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[
         return BreakEven(math.nan, math.nan, math.nan, f"not known: {unequal}")
     sides = [side[["start", "epoch"]].dropna() for side in chosen]
     if not len(sides[0]) or not len(sides[1]):
-        return BreakEven(math.nan, math.nan, math.nan, "not known: start or epoch times are missing")
+        return BreakEven(math.nan, math.nan, math.nan, f"not known: {_NO_TIMES}")
+    left_out = _left_out(chosen, ["start", "epoch"])
     means = [side.mean() for side in sides]
     later = float(means[0]["start"] - means[1]["start"])
     gained = float(means[1]["epoch"] - means[0]["epoch"])
@@ -304,19 +317,18 @@ def break_even(cost: pd.DataFrame, baseline: Sequence[str], candidate: Sequence[
         interval = quotient(later, float(variances[0]), gained, float(variances[1]), least - 1)
     mark = "" if least > 1 else f"; {ONE_RUN_EACH}" if max(map(len, sides)) == 1 else "; one run on one side"
     if least > 1 and not interval.known:
-        return BreakEven(
-            math.nan, math.nan, math.nan, "not known: the epochs' times cannot be told apart, so neither can this"
-        )
+        note = "not known: the epochs' times cannot be told apart, so neither can this"
+        return BreakEven(math.nan, math.nan, math.nan, note, left_out)
     low, high = max(interval.low, 0.0) if interval.known else math.nan, interval.high
     if later <= 0 and gained >= 0:
-        return BreakEven(0, low, max(high, 0.0) if interval.known else math.nan, f"ahead from the start{mark}")
+        high = max(high, 0.0) if interval.known else math.nan
+        return BreakEven(0, low, high, f"ahead from the start{mark}", left_out)
     if gained <= 0 and later >= 0:
-        return BreakEven(math.inf, math.nan, math.nan, f"never: its epochs take as long or longer{mark}")
+        return BreakEven(math.inf, math.nan, math.nan, f"never: its epochs take as long or longer{mark}", left_out)
     crossing = later / gained
     if gained < 0:
-        return BreakEven(
-            math.inf, low, high, f"starts sooner but its epochs take longer: ahead up to epoch {crossing:.1f}{mark}"
-        )
+        note = f"starts sooner but its epochs take longer: ahead up to epoch {crossing:.1f}{mark}"
+        return BreakEven(math.inf, low, high, note, left_out)
     whole = math.ceil(crossing)
     words = f"has paid for its start after {whole} epoch{'' if whole == 1 else 's'}{mark}"
-    return BreakEven(whole, low, high, words)
+    return BreakEven(whole, low, high, words, left_out)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.analysis.comparable import BatchRule, NotThereError, Thing, baselines
+from experiments.analysis.timing import RULE
 from training.names import Metric
 
 MODERATE_INPUT, HIGH_INPUT = 0.05, 0.20
@@ -60,7 +61,7 @@ class Share:
 
     Attributes:
         value: 0 to 1; NaN when it was not measured.
-        source: what it was measured by, or what would have to be recorded.
+        source: what it was measured by, or what to do so that it is, as a request: "record time/all_reduce".
     """
 
     value: float
@@ -81,7 +82,7 @@ class Verdict:
         share: its share, 0 to 1; NaN for an unknown cause.
         of: what it is a share of: training time, or the whole run.
         shares: every cause's share.
-        unmeasured: what must be recorded to say more.
+        unmeasured: what to do to know more, each as a request.
         moderate: whether the share is only moderate by the profiler's thresholds.
     """
 
@@ -95,7 +96,7 @@ class Verdict:
     def sentence(self) -> str:
         """The verdict in one line, with what to do."""
         if self.cause is Cause.UNKNOWN:
-            return f"where the time went is not known: record {', '.join(self.unmeasured) or 'a steady state'}"
+            return f"where the time went is not known: {'; '.join(self.unmeasured)}"
         level = "moderately " if self.moderate else ""
         line = f"{level}{self.cause}: {self.share:.0%} of {self.of} ({self.shares[self.cause].source})"
         also = [f"{cause}: {self.shares[cause].value:.0%}" for cause in self.also()]
@@ -126,7 +127,7 @@ def _input_share(history: pd.DataFrame, several: bool, streams: bool) -> Share:
     both = pd.concat([waited, trained], axis=1, keys=["waited", "trained"]).dropna()
     both = both[both.index > 0] if (both.index > 0).any() else both
     if both.empty or both["trained"].sum() <= 0:
-        return Share(math.nan, Metric.TIME_INPUT_WAIT)
+        return Share(math.nan, f"record {Metric.TIME_INPUT_WAIT}")
     if several and not streams:
         return Share(0.0, "the set is held in memory")
     mark = "; at most: handing batches to the replicas is in it" if several else ""
@@ -142,6 +143,16 @@ def _step_seconds(run: dict, states: dict[str, dict]) -> float:
     return float(run["global_batch_size"]) / state["throughput"] if state else math.nan
 
 
+def _for_a_step_time(run_id: str, steady: pd.DataFrame) -> str:
+    """What to do so that the time of a step is known of a run of which it is not."""
+    state = steady[steady["run_id"] == run_id].iloc[0]
+    if state["steady"]:
+        return "record the batch size"
+    if state["epochs"] < RULE.least_epochs:
+        return "train two epochs or more"
+    return "train longer: no steady state was seen"
+
+
 def _reference_steps(runs: pd.DataFrame, run_id: str, states: dict[str, dict], thing: Thing) -> pd.DataFrame:
     """Comparable runs by one thing: [run_id, replicas (in all), batch (per replica), seconds (per step)]."""
     rule = BatchRule.FIXED_PER_REPLICA
@@ -154,37 +165,40 @@ def _reference_steps(runs: pd.DataFrame, run_id: str, states: dict[str, dict], t
     return pd.DataFrame(rows, columns=["run_id", "replicas", "batch", "seconds"])
 
 
-def _synchronising_share(run: dict, runs: pd.DataFrame, states: dict[str, dict], history: pd.DataFrame) -> Share:
+def _synchronising_share(run: dict, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.DataFrame) -> Share:
     """What a step takes longer than on one replica with the same batch per replica (one minus weak efficiency)."""
     if float(run["total_replicas"]) <= 1:
         return Share(0.0, "one replica")
+    states = _steady_by_run(steady)
     step = _step_seconds(run, states)
+    if not math.isfinite(step):
+        return Share(math.nan, _for_a_step_time(run["run_id"], steady))
     measured = _total(history, Metric.TIME_ALL_REDUCE)
-    if len(measured) and math.isfinite(step):
+    if len(measured):
         return Share(min(float(measured.median()) / step, 1.0), f"measured, {Metric.TIME_ALL_REDUCE}")
     for thing in (Thing.REPLICAS, Thing.WORKERS):
-        if not math.isfinite(step):
-            break
         others = _reference_steps(runs, run["run_id"], states, thing)
         single = others.loc[others["replicas"] == 1, "seconds"]
         if len(single):
             share = 1 - float(single.median()) / step
-            source = f"against {len(single)} runs on one replica with the same batch per replica"
+            source = f"against {_runs(len(single))} on one replica with the same batch per replica"
             mark = "; these simulated replicas also share the hardware" if run["simulated"] else ""
             return Share(max(share, 0.0), source + mark)
-    return Share(math.nan, f"{Metric.TIME_ALL_REDUCE}, or a run on one replica with the same batch per replica")
+    other = "run one on one replica with the same batch per replica"
+    return Share(math.nan, f"record {Metric.TIME_ALL_REDUCE}, or {other}")
 
 
-def _launching_share(run: dict, runs: pd.DataFrame, states: dict[str, dict], history: pd.DataFrame) -> Share:
+def _launching_share(run: dict, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.DataFrame) -> Share:
     """The part of a step that does not grow with the batch.
 
     From a step of one example, or from runs that differ in nothing but the batch: with step times at two or more
     batch sizes, seconds = fixed + batch * slope by least squares, and the share is fixed / seconds of this run. The
     line is a fair picture where this run's batch is among the smaller ones; that is also where it matters.
     """
+    states = _steady_by_run(steady)
     step, batch = _step_seconds(run, states), float(run["per_replica_batch_size"])
     if not math.isfinite(step):
-        return Share(math.nan, "a steady state")
+        return Share(math.nan, _for_a_step_time(run["run_id"], steady))
     measured = _total(history, Metric.TIME_STEP_ONE_EXAMPLE)
     if len(measured):
         # seconds = fixed + batch * slope through both steps; a step of one example computes that one as well.
@@ -196,16 +210,20 @@ def _launching_share(run: dict, runs: pd.DataFrame, states: dict[str, dict], his
     sizes = np.append(others["batch"].to_numpy(float), batch)
     seconds = np.append(others["seconds"].to_numpy(float), step)
     if len(np.unique(sizes)) < 2 or sizes.max() < 2 * batch:
-        other = "a run that differs only in a batch twice as large or more"
+        other = "run one that differs only in a batch twice as large or more"
         # A run with XLA does not measure it: it would have to compile the step once more.
         compiled = run["jit_compile_resolved"] == "true"
-        return Share(math.nan, other if compiled else f"{Metric.TIME_STEP_ONE_EXAMPLE}, or {other}")
+        return Share(math.nan, other if compiled else f"record {Metric.TIME_STEP_ONE_EXAMPLE}, or {other}")
     # Errors are relative: weigh by 1 / seconds, else the largest batch alone would place the line.
     weights = 1 / seconds
     design = np.column_stack([np.ones_like(sizes), sizes]) * weights[:, None]
     fixed, _ = np.linalg.lstsq(design, seconds * weights, rcond=None)[0]
     share = float(np.clip(fixed / step, 0.0, 1.0))
-    return Share(share, f"against {len(others)} runs with other batch sizes")
+    return Share(share, f"against {_runs(len(others))} with other batch sizes")
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _compiling_share(run: dict, states: dict[str, dict]) -> Share:
@@ -213,7 +231,7 @@ def _compiling_share(run: dict, states: dict[str, dict]) -> Share:
     state, total = states.get(run["run_id"]), float(run.get("time_total", math.nan))
     excess = state["excess_seconds"] if state else float(run["time_first_step"])
     if not (math.isfinite(total) and math.isfinite(excess) and total > 0):
-        return Share(math.nan, f"{Metric.TIME_TOTAL} and {Metric.TIME_FIRST_STEP}")
+        return Share(math.nan, f"record {Metric.TIME_TOTAL} and {Metric.TIME_FIRST_STEP}")
     return Share(float(np.clip(excess / total, 0.0, 1.0)), "measured, first step and warm-up beyond steady speed")
 
 
@@ -256,15 +274,15 @@ def verdict(run_id: str, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.D
     streams = "tf_data" in str(run["dataset_options"])
     shares = {
         Cause.INPUT: _input_share(mine, float(run["total_replicas"]) > 1, streams),
-        Cause.SYNCHRONISING: _synchronising_share(run, runs, states, mine),
-        Cause.LAUNCHING: _launching_share(run, runs, states, mine),
+        Cause.SYNCHRONISING: _synchronising_share(run, runs, steady, mine),
+        Cause.LAUNCHING: _launching_share(run, runs, steady, mine),
         Cause.COMPILING: _compiling_share(run, states),
     }
     synchronising, launching = shares[Cause.SYNCHRONISING], shares[Cause.LAUNCHING]
     if synchronising.known and launching.known:
         # What a step pays whatever its batch includes the all-reduce: that part has its own name.
         shares[Cause.LAUNCHING] = Share(max(launching.value - synchronising.value, 0.0), launching.source)
-    unmeasured = tuple(share.source for share in shares.values() if not share.known)
+    unmeasured = tuple(dict.fromkeys(share.source for share in shares.values() if not share.known))
     taken = sum(shares[cause].value for cause in (Cause.INPUT, Cause.SYNCHRONISING, Cause.LAUNCHING))
     shares[Cause.COMPUTING] = Share(max(1 - taken, 0.0), "what is left")
     cause, moderate = _decide(shares)

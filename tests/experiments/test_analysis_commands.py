@@ -109,6 +109,18 @@ def test_a_baseline_that_nothing_matches_is_told_which_field_is_in_the_way(
     assert f"nearest  {cpu[:8]}  cannot be compared: deterministic: true / false" in said.out
 
 
+def test_what_can_be_compared_without_an_option_is_said(cli_run: Run, settings: Settings) -> None:
+    for batch in (64, 128):
+        timed_run(settings, RunSpec(**(vars(CPU_RUN) | {"global_batch_size": batch})), 1000)
+    assert cli_run("speedup", "--by", "device").err == "nothing by device; without --by: batch size\n"
+    both = cli_run("speedup", "--by", "replicas", "--rule", "replica").err
+    assert both == "nothing by replicas with --rule replica; without --by and --rule: batch size\n"
+
+
+def test_a_rule_that_nothing_follows_is_said(cli_run: Run, two_workers: dict[int, list[str]]) -> None:
+    assert cli_run("speedup", "--rule", "replica").err == "nothing with --rule replica; without --rule: workers\n"
+
+
 def test_doubtful_runs_are_said_and_put_back(cli_run: Run, settings: Settings, ten_times: dict[str, list[str]]) -> None:
     stopped = timed_run(settings, GPU_RUN, 5_000, RunStatus.KILLED, GPU)
     answer = cli_run("speedup", "--json").json["speedup"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.terminal import duration, fit, safe, table, width
+from experiments.terminal import fit, safe, table, width
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,3 @@ def test_columns_stay_aligned_with_wide_and_combining_characters() -> None:
     positions = {width(line[: line.rindex(end)]) for line, end in zip(lines, "X1234", strict=True)}
     assert positions == {12}
     assert lines[3].startswith("xxxxxxxxx…")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0.0123, "0.012 s"),
-        (4.25, "4.2 s"),
-        (59.4, "59 s"),
-        (200, "3 min 20 s"),
-        (7_500, "2 h 5 min"),
-        (float("nan"), ""),
-        (float("inf"), ""),
-    ],
-)
-def test_durations_read_well(seconds: float, shown: str) -> None:
-    assert duration(seconds) == shown

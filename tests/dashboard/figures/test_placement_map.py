@@ -70,6 +70,18 @@ def test_what_moved_is_the_title() -> None:
     assert "GPU:0 → CPU:0" in figure.layout.yaxis.ticktext
 
 
+def test_most_is_more_than_half_of_what_moved() -> None:
+    moves = pd.DataFrame(
+        [("moved", "CPU:0", f"GPU:{index}", ops) for index, ops in enumerate((4, 3, 3))],
+        columns=["change", "from", "to", "ops"],
+    )
+    assert placement_map.moves_title(moves) == "10 of 10 ops moved, the commonest way is from CPU:0 to GPU:0"
+    half = moves.assign(ops=[5, 3, 2])
+    assert placement_map.moves_title(half) == "10 of 10 ops moved, the commonest way is from CPU:0 to GPU:0"
+    most = moves.assign(ops=[6, 2, 2])
+    assert placement_map.moves_title(most) == "10 of 10 ops moved, most of them from CPU:0 to GPU:0"
+
+
 def test_nothing_moved() -> None:
     assert placement_map.moves_title(_moves()) == "All 3 ops are where they were"
 

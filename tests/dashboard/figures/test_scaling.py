@@ -91,6 +91,16 @@ def test_efficiency_below_and_above_the_chosen_one() -> None:
     assert [trace.line.dash for trace in figure.data[:-1]] == ["solid", "dash"]
 
 
+def test_efficiency_of_the_law_is_against_the_fewest_measured_like_the_points() -> None:
+    curve, _ = answered({n: AMDAHL[n] for n in (2, 4, 8)})
+    law, beyond, points = scaling.efficiency_figure(curve, 0.8).data
+
+    assert list(law.x) == list(range(2, 9))
+    assert law.y[0] == points.y[0] == 1.0
+    assert list(law.y) == pytest.approx([1.1 / (1 + 0.1 * (n - 1)) for n in range(2, 9)], rel=0.01)
+    assert beyond.y[0] == law.y[-1]
+
+
 def test_retrograde_scaling_is_drawn_as_it_is() -> None:
     curve, evidence = answered({1: 1000, 2: 700})
     points = scaling.throughput_figure(curve, runs_of(evidence)).data[-1]

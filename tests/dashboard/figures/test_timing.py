@@ -5,6 +5,7 @@ import math
 import pandas as pd
 
 from dashboard.figures import timing
+from experiments.analysis.timing import steady_states
 from training.names import Metric
 
 
@@ -49,6 +50,34 @@ def test_every_phase_of_the_table_can_be_drawn() -> None:
     # The two training bars share their colour: the hatching tells them apart.
     shapes = {bar.name: bar.marker.pattern.shape for bar in figure.data}
     assert shapes["training, first epoch (warm-up)"] != shapes["training, later epochs"]
+
+
+def test_long_times_are_said_as_people_say_them() -> None:
+    table = timing.phase_table(
+        history(
+            (Metric.TIME_STARTUP, 0, 900.0),
+            (Metric.TIME_EPOCH_TRAIN, 0, 1_000.0),
+            (Metric.TIME_EPOCH_TRAIN, 1, 400.0),
+        )
+    )
+
+    assert timing.phase_title(table) == "Training took 61% of the 38 min 20 s that were timed"
+    assert [bar.hovertemplate for bar in timing.phase_figure(table).data] == [
+        "start-up and imports: 15 min 00 s (39.1%)<extra></extra>",
+        "training, first epoch (warm-up): 16 min 40 s (43.5%)<extra></extra>",
+        "training, later epochs: 6 min 40 s (17.4%)<extra></extra>",
+    ]
+    waiting = history((Metric.TIME_QUEUE, 0, 5_000.0))
+    assert timing.phase_title(timing.phase_table(waiting)) == "1 h 23 min so far, none of it training yet"
+
+
+def test_long_epochs_are_said_as_people_say_them() -> None:
+    epochs = history((Metric.TIME_EPOCH_TRAIN, 0, 1_500.0), (Metric.TIME_INPUT_WAIT, 0, 60.0))
+
+    bars = timing.input_wait_figure(timing.epoch_table(epochs)).data
+
+    assert [list(bar.customdata) for bar in bars] == [["24 min 00 s"], ["1 min 00 s"], ["0 s"]]
+    assert {bar.hovertemplate for bar in bars} == {"%{customdata}"}
 
 
 def test_nothing_timed_yet() -> None:
@@ -102,6 +131,29 @@ def test_windows_are_warm_up_as_far_as_the_analysis_says() -> None:
     figure = timing.window_figure(table, 101.0, "")
     assert [trace.name for trace in figure.data] == ["warm-up", "steady"]
     assert figure.layout.title.text == "Steady throughput is 101 examples/s"
+
+
+ONE_CALL_AN_EPOCH = history(
+    *[(Metric.WINDOW, step, rate) for step, rate in ((1, 5.0), (100, 90.0), (200, 100.0), (300, 101.0), (400, 102.0))],
+    *[(Metric.TIME_EPOCH_TRAIN, epoch, 6_400 / rate) for epoch, rate in enumerate((60.0, 100.0, 101.0, 102.0))],
+    *[(Metric.EXAMPLES_PER_SECOND, epoch, rate) for epoch, rate in enumerate((60.0, 100.0, 101.0, 102.0))],
+)
+
+
+def test_epochs_of_warm_up_are_all_their_windows() -> None:
+    run = {"run_id": "a", "global_batch_size": 64, "steps_per_execution": 100}
+    points = ONE_CALL_AN_EPOCH.assign(run_id="a", timestamp=pd.Timestamp("2026-01-01", tz="UTC"))
+    steady = {str(name): value for name, value in steady_states(pd.DataFrame([run]), points).iloc[0].items()}
+    assert (steady["basis"], steady["warmup_windows"], steady["windows"]) == ("epochs", 1, 3)
+
+    warm_up = timing.warm_up_count(ONE_CALL_AN_EPOCH, steady, 64)
+
+    assert warm_up == 2
+    assert timing.window_table(ONE_CALL_AN_EPOCH, warm_up)["part"].tolist() == ["warm-up"] * 2 + ["steady"] * 3
+    assert timing.warm_up_count(ONE_CALL_AN_EPOCH, {**steady, "basis": "windows", "warmup_windows": 3}, 64) == 3
+    assert timing.warm_up_count(ONE_CALL_AN_EPOCH, {**steady, "steady": False}, 64) is None
+    assert timing.warm_up_count(ONE_CALL_AN_EPOCH, steady, math.nan) is None
+    assert timing.warm_up_count(ONE_CALL_AN_EPOCH, steady, 0) is None
 
 
 def test_without_a_steady_state_the_title_says_why_and_nothing_is_called_steady() -> None:

@@ -116,6 +116,10 @@ def test_one_run_each_is_never_sure():
             "The GPU is faster than the CPU at every batch measured (from 8 on), though not surely at 8",
         ),
         ({8: 500, 32: 1500}, "The GPU is never faster than the CPU within what was measured (from 8 to 32)"),
+        (
+            {8: 999, 32: 1500},
+            "The GPU is never faster than the CPU within what was measured (from 8 to 32), though not surely at 8",
+        ),
         ({8: 1001, 32: 3003}, "Whether the CPU or the GPU is faster is not sure at any batch measured"),
         (
             {16: 500, 64: 1500},

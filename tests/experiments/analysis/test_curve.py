@@ -69,6 +69,17 @@ def test_retrograde_scaling_is_told():
     assert read(slower, _key(slower)).title.endswith("more is slower")
 
 
+def test_other_numbers_are_called_the_fastest_only_where_that_is_sure():
+    near = _evidence({1: 100, 4: 376, 8: 373}, spread=0.06)
+    found = read(near, _key(near))
+    assert found.points["throughput"].idxmax() == 1
+    assert found.title.endswith("as fast as 1: 47% of ideal")
+    alone = _evidence({1: 100, 4: 376, 8: 300}, repeats=1)
+    assert read(alone, _key(alone)).title.endswith("as fast as 1: one run each: spread between runs unknown")
+    sure = _evidence({1: 100, 4: 376, 8: 300})
+    assert read(sure, _key(sure)).title.endswith("as fast as 1; the fastest were 4")
+
+
 def test_one_run_each_is_marked():
     evidence = _evidence({1: 1000, 2: 1800}, repeats=1)
     assert read(evidence, _key(evidence)).title.endswith("one run each: spread between runs unknown")

@@ -139,6 +139,15 @@ def test_the_device_that_others_wait_for_is_named():
     assert devices(history, "b").empty
 
 
+def test_memory_is_of_one_measure_for_all_gpus():
+    """The process that records what the allocator gave out sees its own GPU only, the sampler both."""
+    used = [("a", Metric.SYSTEM_GPU_MEMORY.format(index=index), range(2), [70, 80 + index]) for index in range(2)]
+    given_out = [("a", Metric.GPU_PEAK_MEMORY.format(index=index), range(2), [9, 5 + index]) for index in range(2)]
+    epochs = ("a", Metric.EXAMPLES_PER_SECOND, range(2), [100, 800])
+    assert list(devices(frames.history(*used, given_out[0], epochs), "a")["memory_mb"]) == [80, 81]
+    assert list(devices(frames.history(*used, *given_out, epochs), "a")["memory_mb"]) == [9, 9]
+
+
 def test_universal_refuses_three_numbers_of_devices_to_predict():
     n = np.repeat([1.0, 2, 3], 3)
     found = fit(n, 100 * UNIVERSAL.relative(n, 0.05, 0.01) * np.linspace(0.99, 1.01, 9), UNIVERSAL)
@@ -158,6 +167,23 @@ def test_runs_of_others_without_a_batch_size_are_passed_over():
     runs = frames.runs({"run_id": "a"}, {"run_id": "b", "replicas": 2, "strategy": "mirrored"})
     runs[["global_batch_size", "per_replica_batch_size"]] = pd.NA
     assert curves(runs).empty
+
+
+@pytest.mark.parametrize("name", ["global_batch_size", "per_replica_batch_size"])
+@pytest.mark.parametrize("value", [0, pd.NA])
+def test_runs_of_others_whose_batch_is_none_are_passed_over(name, value):
+    runs = frames.runs({"run_id": "a"}, {"run_id": "b", "replicas": 2, "strategy": "mirrored"})
+    runs[name] = pd.array([value, value], dtype="Int64")
+    assert curves(runs).empty
+
+
+def test_what_is_worth_using_is_against_the_fewest_measured_also_by_a_law():
+    law = _fit([2, 4, 8])  # 5%: efficiency at n against 2 is 1.05 / (1 + 0.05 (n - 1))
+    found = worth_using(_measured({2: 1.0, 4: 0.91, 8: 0.78}), law, 0.8)
+    assert found.note == "by Amdahl's law"
+    assert found.count == 7  # 1 + (1.05/0.8 - 1) / 0.05 = 7.25; against one device it would be 6
+    assert 6 < found.low <= 7 <= found.high
+    assert worth_using(_measured({2: 1.0, 4: 0.91, 8: 0.78}), law, 1.0).count == 2
 
 
 def test_what_is_worth_using_is_not_sure_where_its_interval_is_not():

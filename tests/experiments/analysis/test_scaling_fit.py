@@ -171,3 +171,35 @@ def test_refusals_name_what_is_missing():
     far = fit(*_simulated(AMDAHL, (0.06,), [1, 2, 4], 3, 0.01, np.random.default_rng(14)), AMDAHL)
     assert far.refusal(8) == ""
     assert far.refusal(9) == "beyond 2 times the 4 devices measured"
+
+
+# Few, and even: contention comes out at its limit, by whatever the search leaves of it.
+AT_THE_LIMIT = (np.repeat([1.0, 4, 8], 3), np.array([99, 100, 101, 372, 376, 380, 369, 373, 377.0]))
+WIDE = (
+    np.repeat([1.0, 2, 4, 8], 3),
+    np.array([90, 100, 110, 170, 200, 230, 300, 320, 400, 300, 373, 440.0]),
+)
+
+
+def test_an_estimate_at_its_limit_is_zero_and_said_so():
+    found = fit(*AT_THE_LIMIT, UNIVERSAL)
+    assert found.at_bound == ("sigma",)
+    assert found.parameters["sigma"].value == 0.0
+    assert found.sentences()[0] == "0% of a step waits its turn: contention (0% to 5.7%)"
+
+
+def test_the_peak_is_said_with_its_interval_and_only_where_the_fit_may_predict():
+    n, x = _simulated(UNIVERSAL, (0.05, 0.05), [1, 2, 3, 4, 6, 8], 3, 0.01, np.random.default_rng(10))
+    sure = fit(n, x, UNIVERSAL)
+    peak = sure.peak()
+    assert peak is not None
+    assert sure.sentences("GPUs")[2] == (
+        f"throughput is highest at {peak.value:.1f} GPUs ({peak.low:.1f} to {peak.high:.1f}): beyond, more is slower"
+    )
+    wide = fit(*WIDE, UNIVERSAL)
+    assert wide.refusal(9) == ""
+    assert wide.sentences("GPUs")[2] == "throughput is highest at 6.8 GPUs (at least 5.6): beyond, more is slower"
+    refused = fit(*AT_THE_LIMIT, UNIVERSAL)
+    assert refused.refusal(9)
+    assert refused.peak() is not None
+    assert len(refused.sentences()) == 2

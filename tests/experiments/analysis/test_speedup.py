@@ -176,3 +176,22 @@ def test_whole_runs_without_their_start_say_so():
         | {"start": [math.nan, 5.0], "epoch": [10.0, 10.0], "whole": [math.nan, 35.0]}
     )
     assert end_to_end_speedup(cost, ["a"], ["b"]).note.startswith("start or epoch times are missing")
+
+
+def test_whole_runs_left_out_for_want_of_a_start_are_said():
+    cost = _costs(("c1", 6000.0, 3.0), ("c2", 6060.0, 3.1), ("g1", 60000.0, 13.0), ("g2", 61000.0, math.nan))
+    why = "left out 1: g2: start or epoch times are missing, or are those of compiling kernels"
+    found = end_to_end_speedup(cost, ["c1", "c2"], ["g1", "g2"])
+    assert (found.candidate_runs, found.baseline_runs) == (1, 2)
+    assert found.note == f"one run on one side: its spread is assumed to be the other side's; {why}"
+    paid = break_even(cost, ["c1", "c2"], ["g1", "g2"])
+    assert paid.sentence() == f"has paid for its start after 2 epochs; one run on one side; {why}"
+    more = _costs(
+        ("c1", 6000.0, 3.0), ("c2", 6060.0, 3.1), ("c3", 5950.0, 2.9),
+        ("g1", 60000.0, 13.0), ("g2", 61000.0, math.nan), ("g3", 59500.0, 12.9),
+    )  # fmt: skip
+    interval = break_even(more, ["c1", "c2", "c3"], ["g1", "g2", "g3"]).sentence()
+    assert interval.startswith("has paid for its start after 2 epochs (")
+    assert interval.endswith(f" epochs); {why}")
+    assert break_even(more, ["c1", "c2", "c3"], ["g1", "g3"]).left_out == ""
+    assert end_to_end_speedup(more, ["c1", "c2", "c3"], ["g1", "g3"]).note == ""

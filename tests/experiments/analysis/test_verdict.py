@@ -143,3 +143,51 @@ def test_a_step_that_only_computes_is_not_launch_bound_at_a_small_batch_either()
 def test_a_run_with_xla_is_not_told_to_record_what_it_never_does():
     run, history = _run("a", 2.0, jit_compile_resolved="true")
     assert Metric.TIME_STEP_ONE_EXAMPLE not in _verdict("a", frames.runs(run), history).sentence()
+
+
+BATCHES = "run one that differs only in a batch twice as large or more"
+
+
+def test_a_run_of_one_epoch_is_told_to_train_two():
+    run = {"run_id": "a", "time_total": 100.0, "time_first_step": 1.0, "epochs": 1}
+    once = frames.epochs("a", [2.0], 10_000, waited=[0.0])
+    found = _verdict("a", frames.runs(run), once)
+    assert found.sentence() == "where the time went is not known: train two epochs or more"
+    # Nor would an all-reduce tell a share of a step whose time is not known.
+    several = _verdict("a", frames.runs({**run, **TWO}), once)
+    assert several.unmeasured == ("train two epochs or more",)
+
+
+def test_a_run_that_saw_no_steady_state_is_told_to_train_longer():
+    run = {"run_id": "a", "time_total": 100.0, "time_first_step": 1.0}
+    found = _verdict("a", frames.runs(run), frames.epochs("a", [3.0, 2.0, 1.0], 10_000, waited=[0.0] * 3))
+    assert found.sentence() == "where the time went is not known: train longer: no steady state was seen"
+
+
+def test_what_to_do_is_a_sentence_whatever_is_missing():
+    run, history = _run("a", 2.0)
+    found = _verdict("a", frames.runs(run), history)
+    assert found.sentence() == (
+        f"where the time went is not known: record {Metric.TIME_STEP_ONE_EXAMPLE}, or {BATCHES}"
+    )
+    compiled = _verdict("a", frames.runs({**run, "jit_compile_resolved": "true"}), history)
+    assert compiled.sentence() == f"where the time went is not known: {BATCHES}"
+    several = _verdict("a", frames.runs({**run, **TWO, "time_total": math.nan}), history)
+    assert several.sentence() == (
+        f"where the time went is not known: record {Metric.TIME_ALL_REDUCE}, or run one on one replica with the same "
+        f"batch per replica; record {Metric.TIME_STEP_ONE_EXAMPLE}, or {BATCHES}; "
+        f"record {Metric.TIME_TOTAL} and {Metric.TIME_FIRST_STEP}"
+    )
+
+
+def test_one_run_is_one_run():
+    one, first = _run("one", 2.0, 64)
+    two, second = _run("two", 2.0, 128, **TWO)
+    found = _verdict("two", frames.runs(two, one), first, second)
+    assert found.shares[Cause.SYNCHRONISING].source == "against 1 run on one replica with the same batch per replica"
+    large, third = _run("large", 1.0, 256)
+    again, fourth = _run("again", 1.0, 256)
+    batches = _verdict("one", frames.runs(one, large), first, third)
+    assert batches.shares[Cause.LAUNCHING].source == "against 1 run with other batch sizes"
+    more = _verdict("one", frames.runs(one, large, again), first, third, fourth)
+    assert more.shares[Cause.LAUNCHING].source == "against 2 runs with other batch sizes"
