@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import typing
 from collections.abc import Iterator
 
 import pynvml
@@ -35,6 +36,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if gpu_tests and not _nvidia_gpus():
         for item in gpu_tests:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: typing.Any) -> typing.Any:
+    """Whole files to each process; those that share a Ray head, or the app and its browser, to the same one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
+
+    return Scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+_TOGETHER = ("tests/experiments/engines/", "tests/browser/")
 
 
 def _nvidia_gpus() -> int:

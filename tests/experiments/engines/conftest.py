@@ -1,5 +1,6 @@
 """Engines to test, and small programs in the place of a run's supervisor."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,20 +14,27 @@ from experiments.engines.inline import InlineEngine
 from experiments.engines.ray_engine import RayEngine
 from tests.support.ray_head import RayHead, running_ray_head
 
-
-@pytest.fixture(scope="session")
-def _session_head() -> Iterator[RayHead]:
-    with running_ray_head() as head:
-        yield head
+_started = contextlib.ExitStack()
+_heads: list[RayHead] = []
 
 
 @pytest.fixture
-def ray_head(_session_head: RayHead, monkeypatch: pytest.MonkeyPatch) -> RayHead:
-    """A head of two CPUs, one for all tests of a session that do not harm it."""
+def ray_head(monkeypatch: pytest.MonkeyPatch) -> RayHead:
+    """A head of two CPUs, one for all tests of this folder that do not harm it."""
+    if not _heads:
+        _heads.append(_started.enter_context(running_ray_head()))
+    (head,) = _heads
     # The environment that let this process in is put back after each test.
-    for name, value in _session_head.environment.items():
+    for name, value in head.environment.items():
         monkeypatch.setenv(name, value)
-    return _session_head
+    return head
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends the head with the last test of this folder: its dozen processes are busy also when nobody asks them."""
+    if _heads and (nextitem is None or nextitem.path.parent != item.path.parent):
+        _heads.clear()
+        _started.close()
 
 
 MakeEngine = Callable[[SupervisorCommand | None], Engine]

@@ -13,7 +13,8 @@ from training.datasets.base import DataSetError
 
 
 def test_nothing_here_imports_tensorflow_keras_or_scikit_learn(cache: Path) -> None:
-    loaded = run_python("""
+    loaded = run_python(
+        """
 import json, pkgutil, importlib, sys
 import training.datasets
 names = [module.name for module in pkgutil.iter_modules(training.datasets.__path__)]
@@ -27,7 +28,9 @@ digits.load({})
 synthetic.load({"examples": 10})
 heavy = [name for name in ("tensorflow", "keras", "sklearn", "pandas") if name in sys.modules]
 print(json.dumps({"modules": names, "heavy": heavy}))
-""")
+""",
+        lean=False,
+    )
     assert set(loaded["modules"]) >= {"base", "availability", *catalog.DATASETS}
     assert loaded["heavy"] == []
 

@@ -1,12 +1,11 @@
 """The environment of a run as tags and in full, read in a process that has TensorFlow."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.support.fresh_process import run_python
 
 SCRIPT = """
 import json, os, sys, time
@@ -27,41 +26,30 @@ hardware.gpus = lambda: hardware.Gpus(tuple(gpus), "555.42", "12.5")
 environment._visible_ordinals = lambda: [0, 1]
 os.environ["CUDA_VISIBLE_DEVICES"] = "6,5"
 with_gpus = environment.describe()
+
+import tensorflow as tf
+profiler = [environment.profiler_is_on()]
+tf.profiler.experimental.start(PROFILE)
+profiler.append(environment.profiler_is_on())
+tf.profiler.experimental.stop(save=False)
+profiler.append(environment.profiler_is_on())
 print(json.dumps({
-    "tags": tags, "full": full, "seconds": min(times), "full_seconds": full_seconds, "with_gpus": with_gpus
+    "tags": tags, "full": full, "seconds": min(times), "full_seconds": full_seconds, "with_gpus": with_gpus,
+    "profiler": profiler
 }))
 """
 
 
-def run(script: str, **variables: str) -> Any:
-    answer = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": "", **variables},
-        cwd=Path(__file__).parents[3],
-    )
-    return json.loads(answer.stdout)
-
-
 @pytest.fixture(scope="module")
-def described() -> dict:
-    return run(SCRIPT, TF_VAR_password="secret", TF_CPP_MIN_LOG_LEVEL="0", MLFLOW_TRACKING_TOKEN="secret")
+def described(tmp_path_factory) -> dict:
+    secrets = {"TF_VAR_password": "secret", "MLFLOW_TRACKING_TOKEN": "secret"}
+    script = f"PROFILE = {str(tmp_path_factory.mktemp('profile'))!r}\n{SCRIPT}"
+    return run_python(script, {"TF_CPP_MIN_LOG_LEVEL": "0", **secrets})
 
 
 @pytest.mark.slow
-def test_the_profiler_is_seen_while_it_runs(tmp_path):
-    assert run(f"""
-import json
-import tensorflow as tf
-from training.worker.environment import profiler_is_on
-before = profiler_is_on()
-tf.profiler.experimental.start({str(tmp_path)!r})
-during = profiler_is_on()
-tf.profiler.experimental.stop(save=False)
-print(json.dumps([before, during, profiler_is_on()]))
-""") == [False, True, False]
+def test_the_profiler_is_seen_while_it_runs(described):
+    assert described["profiler"] == [False, True, False]
 
 
 @pytest.mark.slow

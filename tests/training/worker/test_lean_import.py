@@ -25,7 +25,8 @@ print(json.dumps({
     "left": [type(finder).__module__ for finder in sys.meta_path if "training" in type(finder).__module__],
     "parameters": model.count_params(),
 }))
-"""
+""",
+        lean=False,
     )
     assert found == {
         "after import": [],
