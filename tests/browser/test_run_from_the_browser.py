@@ -10,7 +10,7 @@ from experiments.results import Results
 from tests.browser.conftest import Lab, cells
 from training.names import RunStatus
 
-pytestmark = [pytest.mark.browser, pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def open_launch(page: Page, lab: Lab, name: str) -> None:
@@ -134,7 +134,7 @@ def test_a_reload_keeps_the_run_and_stop_ends_it(page: Page, lab: Lab) -> None:
     assert run["epoch"] >= 1
 
 
-def test_a_second_person_sees_the_same_live_run_while_pages_stay_quick(page: Page, lab: Lab) -> None:
+def test_a_second_person_sees_and_stops_the_same_live_run(page: Page, lab: Lab) -> None:
     open_launch(page, lab, "seen-by-all")
     set_number(page, "Epochs", 2_000)
     expect(page.get_by_test_id("stCode").filter(has_text="epochs=2000")).to_be_visible()

@@ -149,13 +149,13 @@ def many_ops(rows: int) -> pd.DataFrame:
 def test_200_000_ops_are_counted_searched_and_drawn_within_two_seconds() -> None:
     table = many_ops(200_000)
 
-    started = time.perf_counter()
+    started = time.process_time()  # of this process alone: another test may have the other core
     summary = placement.summary(table)
     figure = placement_map.map_figure(placement_map.map_table(summary, "compute"), "compute")
     surprises(table, "gpu", {})
     placement_view.device_shares(table)
     found = placement_view.matching(table, "layer_7/")
-    elapsed = time.perf_counter() - started
+    elapsed = time.process_time() - started
 
     assert elapsed < 2.0
     assert len(figure.data[0].y) == placement_map.MOST_OP_TYPES + 1

@@ -175,7 +175,6 @@ def test_workers_do_not_outlive_a_killed_driver(start, ray_head):
     assert_gone([each["pid"] for each in told])
 
 
-@pytest.mark.alone
 def test_worker_whose_actor_is_killed(start):
     folder, driver, told = start()
     process = WorkerProcess.read(folder, 1)
