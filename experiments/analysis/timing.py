@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from experiments import wording
 from training.names import Metric
 
 
@@ -193,7 +194,8 @@ def find_steady(
     examples, seconds = np.asarray(examples, float)[usable], np.asarray(seconds, float)[usable]
     after_first = len(seconds) - 1
     if after_first < least:
-        return SteadyState(False, f"no steady state: {max(after_first, 0)} windows after the first, {least} are needed")
+        there = wording.count(max(after_first, 0), "window")
+        return SteadyState(False, f"no steady state: {there} after the first, {least} are needed")
     costs = seconds[1:] / examples[1:]
     cut = 0
     if after_first < rule.search_from:
@@ -223,7 +225,8 @@ def find_steady(
     first = 1 + cut
     kept_examples, kept_seconds = examples[first:], seconds[first:]
     if len(kept_seconds) < least:
-        return SteadyState(False, f"no steady state: {len(kept_seconds)} windows after warm-up, {least} are needed")
+        there = wording.count(len(kept_seconds), "window")
+        return SteadyState(False, f"no steady state: {there} after warm-up, {least} are needed")
     throughput = aggregate_throughput(kept_examples, kept_seconds)
     relative_se, df, autocorrelation, effective = _relative_error(kept_examples, kept_seconds)
     drift, drift_t = _half_shift(kept_seconds / kept_examples) if len(kept_seconds) >= 8 else (math.nan, math.nan)

@@ -114,6 +114,7 @@ def test_too_few_windows_that_disagree_are_refused():
     assert find_steady(np.ones(7), np.array([9, 1, 1, 1.1, 1, 1, 1])).steady
     refused = find_steady(np.ones(7), np.array([9, 4, 3, 2, 1, 1, 1]))
     assert "too few to tell warm-up from noise" in refused.reason
+    assert "1 window after the first, 5 are needed" in find_steady(np.ones(2), np.ones(2)).reason
     assert "2 windows after the first, 5 are needed" in find_steady(np.ones(3), np.ones(3)).reason
 
 
