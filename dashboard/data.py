@@ -68,6 +68,8 @@ def from_the_store(read: Callable[Arguments, Answer]) -> Callable[Arguments, Ans
             raise Unavailable(
                 "The set-up does not work", "Mend what is said below, then reload.", str(error)
             ) from error
+        except results.DamagedArtifactError as error:
+            raise Unavailable("A part of a run cannot be read", "Choose another run.", str(error)) from error
         except EngineUnavailableError as error:
             raise Unavailable("Ray does not answer", "`make run` starts it; then reload.", str(error)) from error
         except EngineError as error:

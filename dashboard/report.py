@@ -63,8 +63,12 @@ def write(page: str, file: Path) -> None:
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, suffix=".part", delete=False) as part:
         part.write(page)
     written = Path(part.name)
-    written.chmod(0o644)
-    written.replace(file)
+    try:
+        written.chmod(0o644)
+        written.replace(file)
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise
 
 
 def main(arguments: list[str] | None = None) -> int:

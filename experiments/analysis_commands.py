@@ -37,7 +37,7 @@ _SCALING = (Thing.REPLICAS, Thing.WORKERS)
 
 def speedup(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """What can be compared; answered when that is one thing."""
-    runs = questions.runs_of(settings, options.group)
+    runs, back = questions.runs_of(settings, options.group), _put_back(settings, options)
     thing = _thing(options.by) if options.by else None
     baseline = _among(settings, runs, options.baseline, "--baseline") if options.baseline else ""
     everything = tables.suggestions_for(runs, baseline) if baseline else tables.suggestions(runs)
@@ -52,8 +52,8 @@ def speedup(settings: Settings, options: argparse.Namespace, answer: typing.Text
         chosen = [(baseline, thing, RULES[options.rule or "global"])]
     found, batches, near = None, None, []
     if len(chosen) == 1:
-        found = questions.speedups(settings, runs, *chosen[0], _put_back(settings, options))
-        batches = _batches(settings, runs, chosen[0][0], chosen[0][1], _put_back(settings, options))
+        found = questions.speedups(settings, runs, *chosen[0], back)
+        batches = _batches(settings, runs, chosen[0][0], chosen[0][1], back)
     if baseline and offered.empty:
         near = _nearest(runs, baseline, thing, options.rule)
     if options.json:
@@ -147,7 +147,7 @@ def scaling(settings: Settings, options: argparse.Namespace, answer: typing.Text
     completes = options.complete or options.halve
     if options.queue and not completes:
         raise UsageError("--queue says nothing about which runs: add --complete or --halve")
-    runs = questions.runs_of(settings, options.group)
+    runs, back = questions.runs_of(settings, options.group), _put_back(settings, options)
     everything = curves(runs)
     # A curve of runs of which none has finished shows nothing yet; those on a curve that has are shown as left out.
     finished = set(runs.loc[runs["status"] == RunStatus.FINISHED, "run_id"])
@@ -162,7 +162,7 @@ def scaling(settings: Settings, options: argparse.Namespace, answer: typing.Text
         raise UsageError(f"which curve to complete is not clear, there are {len(keys)}: choose one with --curve KEY")
     document: dict[str, typing.Any] = {"curves": records(listed), "curve": None}
     if key:
-        evidence, found = questions.scaling(settings, runs, key, options.efficiency, _put_back(settings, options))
+        evidence, found = questions.scaling(settings, runs, key, options.efficiency, back)
         each = _devices(evidence.history, found.largest_run)
         document["curve"] = curve_document(found, options.efficiency) | {
             name: records(table) for name, table in each.items()
@@ -219,7 +219,7 @@ def compare(settings: Settings, options: argparse.Namespace, answer: typing.Text
         evidence = questions.of(settings, runs, pairs.repeats(runs, *named), _put_back(settings, options))
         found = tables.speedups(evidence, pair.baseline, thing, rule)
     judged = {run_id: questions.judgement(settings, run_id, runs) for run_id in named}
-    placements = [results.placement(settings, run_id) for run_id in named]
+    placements = [_placement(settings, run_id) for run_id in named]
     moved = moves(diff(*placements)) if all(map(len, placements)) else None
     if options.json:
         document = {
@@ -252,6 +252,15 @@ def compare(settings: Settings, options: argparse.Namespace, answer: typing.Text
     return DONE
 
 
+def _placement(settings: Settings, run_id: str) -> pd.DataFrame:
+    """Its ops; none, aloud, where they cannot be read: a comparison says the rest all the same."""
+    try:
+        return results.placement(settings, run_id)
+    except results.DamagedArtifactError as error:
+        say(safe(str(error)))
+        return pd.DataFrame()
+
+
 def placement_diff(settings: Settings, run_id: str, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """What moved from the run of --against to this one, op by op with --ops."""
     other = results.find(settings, options.against)
@@ -275,6 +284,8 @@ def report(settings: Settings, options: argparse.Namespace, answer: typing.TextI
     """One HTML file about a group. Drawn by the dashboard's own process: nothing here knows Plotly."""
     runs = questions.runs_of(settings, options.group_name)
     file = Path(options.output or REPORT_FILE).absolute()
+    if file.is_dir():
+        raise UsageError(f"--output {options.output!r} is a folder: name a file in it")
     if not file.parent.is_dir():
         raise UsageError(f"--output {options.output!r} is in no folder that is there: make the folder first")
     command = [sys.executable, "-m", "dashboard.report", f"--group={options.group_name}", f"--output={file}"]

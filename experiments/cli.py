@@ -79,9 +79,10 @@ def _run(options: argparse.Namespace, answer: typing.TextIO) -> int:
         from experiments.engines.base import EngineError
         from experiments.questions import UnknownGroupError
         from experiments.queue import UnknownRun
+        from experiments.results import DamagedArtifactError
         from experiments.store_errors import is_of_this_machine, store_errors
 
-        if isinstance(error, UnknownRun | UnknownGroupError | NotThereError | EngineError):
+        if isinstance(error, UnknownRun | UnknownGroupError | NotThereError | DamagedArtifactError | EngineError):
             _complain(error)
         elif isinstance(error, store_errors()) and is_of_this_machine(error):
             _complain(f"the data folder cannot be used ({_first_line(error)}): check SPEEDUP_LAB_HOME and its disk")
@@ -138,14 +139,22 @@ def _parser() -> _Parser:
             help="a field of the run, such as epochs=2 or dataset_options.examples=600; may be given again",
         )
         made.add_argument(
-            "--spec", metavar="FILE", help="a JSON object of fields, - for stdin; --set goes on top of it"
+            "--spec", type=_given, metavar="FILE", help="a JSON object of fields, - for stdin; --set goes on top of it"
         )
         made.add_argument(
-            "--submission", default="", metavar="TOKEN", help="the same token never starts a second run (for retries)"
+            "--submission",
+            type=_given,
+            default=None,
+            metavar="TOKEN",
+            help="the same token never starts a second run (for retries)",
         )
-        made.add_argument("--plan", metavar="NAME", help="all runs of a ready-made experiment; --set goes on each")
+        made.add_argument(
+            "--plan", type=_given, metavar="NAME", help="all runs of a ready-made experiment; --set goes on each"
+        )
         made.add_argument("--repeats", type=_count, metavar="N", help="with --plan: how often each case is run")
-        made.add_argument("--group", default="", metavar="GROUP", help="with --plan: what its runs are called together")
+        made.add_argument(
+            "--group", type=_given, default=None, metavar="GROUP", help="with --plan: what its runs are called together"
+        )
         if name == "run":
             made.add_argument(
                 "--inline", action="store_true", help="here and now, without Ray, controller or tracking server"
@@ -166,7 +175,7 @@ def _parser() -> _Parser:
     command("cancel", "Stops a run, or takes it off the queue.", of_a_run=True)
     made = command("placement", "Counts a run's ops by device, and compares what was asked for.", of_a_run=True)
     made.add_argument("--ops", action="store_true", help="every op")
-    made.add_argument("--against", metavar="OTHER", help="what moved since that run, op by op with --ops")
+    made.add_argument("--against", type=_given, metavar="OTHER", help="what moved since that run, op by op with --ops")
     _analyses(command)
     command("doctor", "Says what this machine has, what is wrong, and how to mend it.")
     command("restore", "Brings the MLflow experiment back after it was deleted.")
@@ -179,24 +188,29 @@ def _analyses(command: Callable[..., argparse.ArgumentParser]) -> None:
     def comparing(name: str, says: str, *, grouped: bool = True) -> argparse.ArgumentParser:
         made = command(name, says)
         if grouped:
-            made.add_argument("--group", default="", metavar="GROUP", help="only among the runs of this group")
+            made.add_argument(
+                "--group", type=_given, default=None, metavar="GROUP", help="only among the runs of this group"
+            )
         made.add_argument(
             "--put-back",
             action="append",
             default=[],
+            type=_given,
             metavar="RUN",
             help="uses a run that was left out as doubtful; may be given again",
         )
         return made
 
     made = comparing("speedup", "Says what can be compared, and every configuration's speedup over a baseline.")
-    made.add_argument("--baseline", metavar="RUN", help="a run of the configuration that the others are compared with")
-    made.add_argument("--by", metavar="THING", help="what may differ: device, replicas, precision, ...")
+    made.add_argument(
+        "--baseline", type=_given, metavar="RUN", help="a run of the configuration that the others are compared with"
+    )
+    made.add_argument("--by", type=_given, metavar="THING", help="what may differ: device, replicas, precision, ...")
     made.add_argument(
         "--rule", choices=("global", "replica"), help="which batch size stays the same when replicas are added"
     )
     made = comparing("scaling", "Lists scaling curves, and answers one: points, fits, what is worth using.")
-    made.add_argument("--curve", default="", metavar="KEY", help="which curve, by its key in the list")
+    made.add_argument("--curve", type=_given, default=None, metavar="KEY", help="which curve, by its key in the list")
     made.add_argument(
         "--efficiency", type=_share, default=0.8, metavar="SHARE", help="what a device should give (default: 0.8)"
     )
@@ -208,8 +222,15 @@ def _analyses(command: Callable[..., argparse.ArgumentParser]) -> None:
     made.add_argument("baseline", metavar="RUN", help="the run to compare with")
     made.add_argument("candidate", metavar="RUN", help="the run that may be faster")
     made = comparing("report", "Writes one HTML file about a group, to be opened anywhere.", grouped=False)
-    made.add_argument("group_name", metavar="GROUP", help="the group of runs")
-    made.add_argument("--output", metavar="FILE", help="where to (default: speedup-lab-report.html here)")
+    made.add_argument("group_name", type=_given, metavar="GROUP", help="the group of runs")
+    made.add_argument("--output", type=_given, metavar="FILE", help="where to (default: speedup-lab-report.html here)")
+
+
+def _given(text: str) -> str:
+    """An empty text is most often a variable that a script forgot to set, and would mean that nothing was asked."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is empty: give a value, or leave the option out")
+    return text
 
 
 def _share(text: str) -> float:

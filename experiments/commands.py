@@ -14,7 +14,7 @@ from experiments.answers import frame_text, print_json, say, user
 from experiments.cli import DONE, RUN_FAILED, Command, UsageError
 from experiments.settings import Settings
 from experiments.terminal import safe, table
-from experiments.wording import duration
+from experiments.wording import count, duration
 from training.names import Metric, RunStatus, Tag
 from training.spec import RunSpec
 from training.spec_rules import Problem, Severity
@@ -36,7 +36,7 @@ def run(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) 
         require_controller(settings)
     warn(admission.check(foreground.here(settings) if options.inline else settings, spec))
     carry_out = waiting.here if options.inline else waiting.elsewhere
-    ended = carry_out(settings, spec, options.submission)
+    ended = carry_out(settings, spec, options.submission or "")
     print_record(settings, ended.run_id, options, answer)
     return DONE if ended.status is RunStatus.FINISHED else RUN_FAILED
 
@@ -58,7 +58,8 @@ def submit(settings: Settings, options: argparse.Namespace, answer: typing.TextI
         return plan_commands.submit(settings, options, answer)
     spec = _spec(options)
     warn(admission.check(settings, spec))
-    run_id = queue.submit(settings, spec, options.submission)
+    run_id = queue.submit(settings, spec, options.submission or "")
+    _tell_other_fields(settings, run_id, spec)
     if not queue.is_driven(settings):
         say("no controller drives this queue now: the run waits for `make run`")
     if options.json:
@@ -66,6 +67,14 @@ def submit(settings: Settings, options: argparse.Namespace, answer: typing.TextI
     else:
         answer.write(f"{run_id}\n")
     return DONE
+
+
+def _tell_other_fields(settings: Settings, run_id: str, spec: RunSpec) -> None:
+    """Says when a submission token had made its run before, with another spec: that one stands."""
+    there = results.spec(settings, run_id).to_dict()
+    others = [name for name, value in spec.to_dict().items() if there[name] != value and name != "user"]
+    if others:
+        say(f"run {run_id} was submitted with this token before, and stays as it is: it differs in {', '.join(others)}")
 
 
 def list_runs(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
@@ -79,7 +88,7 @@ def list_runs(settings: Settings, options: argparse.Namespace, answer: typing.Te
         print_json([_json_row(each) for each in shown], answer)
         return DONE
     if not rows:
-        say("no runs yet: `python -m experiments run --inline` makes one")
+        say("no runs yet: `python -m experiments run` makes one; without `make run`, `run --inline` does")
         return DONE
     headings = ("RUN", "STATUS", "NAME", "DEVICE", "STRATEGY", "EPOCH", "LOSS", "EXAMPLES/S", "SUBMITTED", "REASON")
     answer.write(table(headings, (_cells(each) for each in shown)) + "\n")
@@ -90,7 +99,7 @@ def list_runs(settings: Settings, options: argparse.Namespace, answer: typing.Te
 
 def _cells(row: results.Row) -> tuple[str, ...]:
     size = row["total_replicas"]
-    submitted = datetime.fromtimestamp((row["submitted"] or 0) / 1000).astimezone()
+    submitted = row["submitted"] and datetime.fromtimestamp(row["submitted"] / 1000).astimezone()
     return (
         row["run_id"][:8],
         row["status"],
@@ -100,7 +109,7 @@ def _cells(row: results.Row) -> tuple[str, ...]:
         f"{row['epoch']}/{row['epochs']}" if row["epochs"] else "",
         f"{row['loss']:.4f}" if not math.isnan(row["loss"]) else "",
         f"{row['examples_per_second']:,.0f}" if math.isfinite(row["examples_per_second"]) else "",
-        f"{submitted:%Y-%m-%d %H:%M}",
+        f"{submitted:%Y-%m-%d %H:%M}" if submitted else "",
         row["reason"],
     )
 
@@ -116,6 +125,9 @@ def log(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) 
     if options.follow and options.json:
         raise UsageError("--follow has no end to put into one JSON document: leave out one of the two")
     run_id = results.find(settings, options.run)
+    workers = int(results.record(settings, run_id)["params"].get("workers", "") or 1)
+    if options.worker >= workers:
+        raise UsageError(f"--worker {options.worker}: this run has {count(workers, 'worker')}, counted from 0")
     if options.follow:
         for line in results.follow(settings, run_id, options.worker, options.last):
             answer.write(safe(line) + "\n")
@@ -134,6 +146,8 @@ def log(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) 
 def cancel(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """Stops a run. One that has ended is left as it is."""
     run_id = results.find(settings, options.run)
+    if RunStatus(queue.get_run(settings, run_id).info.status).is_terminal:
+        say(f"run {run_id} had ended already: nothing to stop")
     status = queue.cancel(settings, run_id)
     if options.json:
         print_json({"run_id": run_id, "status": status}, answer)
@@ -238,7 +252,7 @@ def _is_plan(options: argparse.Namespace) -> bool:
 
 def _spec(options: argparse.Namespace) -> RunSpec:
     base: dict[str, typing.Any] = {"user": user()}
-    if options.spec:
+    if options.spec is not None:
         base |= _spec_file(options.spec)
     return RunSpec.from_assignments(options.set, base)
 
@@ -269,7 +283,7 @@ def _json_row(row: results.Row) -> dict[str, typing.Any]:
     for name, value in row.items():
         if value is not None and results.RUN_COLUMNS[name].startswith("datetime"):
             value = datetime.fromtimestamp(value / 1000, UTC).isoformat()
-        elif isinstance(value, float) and math.isnan(value):
+        elif isinstance(value, float) and not math.isfinite(value):
             value = None
         found[name] = value
     return found

@@ -114,7 +114,7 @@ class Dispatcher:
             try:
                 self._specs[run_id] = folder.spec()
             except (OSError, SpecError) as error:
-                end(self._settings, run_id, RunStatus.FAILED, f"its spec cannot be read: {line(error)}")
+                end(self._settings, run_id, RunStatus.FAILED, f"its spec cannot be read: {line(error)}{_RESTART}")
                 return None
         return self._specs[run_id]
 
@@ -164,6 +164,9 @@ class Dispatcher:
             if reason and reason != run.data.tags.get(Tag.REASON) and written < REASONS_A_PASS:
                 self._settings.client().set_tag(run.info.run_id, Tag.REASON, reason)
                 written += 1
+
+
+_RESTART = "; what was added to the catalogue since `make run` started, it knows once it is started anew"
 
 
 def turn(run: "Run") -> tuple[int, int, str]:

@@ -129,7 +129,7 @@ def _launch(settings: Settings, options: argparse.Namespace) -> _Launch:
         plan = find(options.plan)
         offered = plan_runs.offer(plan, capacity.of(settings), overrides)
         group = options.group or str(overrides.get("group", ""))
-        group = group or plan_runs.default_group(settings, plan, options.submission)
+        group = group or plan_runs.default_group(settings, plan, options.submission or "")
         runs = plan_runs.expand(offered, group, options.repeats)
     say(f"{safe(plan.title)}\n{plan.name} {safe(offered.summary)}")
     counted = f"{count(len(offered.cases), 'case')}, {count(len(runs), 'run')}"

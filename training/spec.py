@@ -266,7 +266,8 @@ def assigned(assignments: typing.Iterable[str], base: Mapping[str, typing.Any] |
         target, equals, value = text.partition("=")
         name, _, key = target.strip().partition(".")
         if not equals or not name:
-            found.append(Problem("--set", text, "has no '='", "write field=value"))
+            what = "names no field" if equals else "has no '='"
+            found.append(Problem("--set", text, what, "write field=value"))
         elif name not in _TYPES:
             found.append(Problem(name, value, "is not a field of a run", _nearest(name, _TYPES)))
         elif _is_mapping(name):
@@ -378,5 +379,5 @@ def _nearest(name: str, known: typing.Iterable[str]) -> str:
     import difflib
 
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name.lower(), names, n=1)
     return f"did you mean {close[0]}?" if close else f"the fields are {', '.join(names)}"

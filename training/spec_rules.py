@@ -98,6 +98,14 @@ def _text(name: str, value: str, longest: int, newlines: bool = False) -> Iterat
         (ord(char) < 32 or 0xD800 <= ord(char) <= 0xDFFF or ord(char) == 127) and char not in allowed for char in value
     ):
         yield Problem(name, value, "contains control characters", "remove them")
+    if any(char in _BIDIRECTIONAL for char in value):
+        yield Problem(name, value, "contains characters that turn the direction of text around", "remove them")
+    if value and not value.strip():
+        yield Problem(name, value, "is blank", "write something, or nothing at all")
+
+
+_BIDIRECTIONAL = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""By them a name may read on screen as another (Unicode Technical Report 36)."""
 
 
 def _workload(value: str) -> Iterator[Problem]:

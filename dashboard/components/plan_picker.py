@@ -4,6 +4,7 @@ However often Start is pressed, one press starts one set: as in `starter`, the b
 share a token, which is renewed only by a start that went well.
 """
 
+import itertools
 import shlex
 import typing
 import uuid
@@ -175,8 +176,8 @@ def _cases(offered: Offer, repeats: int) -> None:
         )
     if offered.not_measured:
         st.caption(f"Cannot be measured on {offered.where}")
-        for missing in offered.not_measured:
-            note.line(Severity.WARNING, f"{missing.label}: {missing.reason}")
+        for reason, cases in itertools.groupby(offered.not_measured, key=lambda missing: missing.reason):
+            note.line(Severity.WARNING, f"{', '.join(missing.label for missing in cases)}: {reason}")
 
 
 def _start(offered: Offer, group: str, repeats: int, token: str, typed: typing.Sequence[str], is_refused: bool) -> None:

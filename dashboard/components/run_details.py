@@ -187,17 +187,32 @@ def asked_and_seen(run: Row, tags: Mapping[str, str]) -> pd.DataFrame:
     resolved = {"true": "on", "false": "off"}.get(text(run["jit_compile_resolved"]).lower(), "")
     asked_xla = "" if run["jit_compile"] is None else xla[bool(run["jit_compile"])]
     rows = [
-        ("Devices", text(run["devices_asked"]), text(run["devices_seen"]), None),
+        ("Devices", text(run["devices_asked"]), text(run["devices_seen"]), True),
         ("Replicas in sync", text(run["total_replicas"]), text(run["replicas_in_sync"]), True),
         ("XLA (jit_compile)", asked_xla, resolved, True),
         ("Examples per replica and step", text(run["per_replica_batch_size"]), "", None),
         ("Parameters of the model", "", _thousands(tags.get(Tag.PARAMETERS, "")), None),
     ]
     listed = [
-        (what, asked, seen, "" if not (comparable and asked and seen) else "✓" if asked == seen else "≠ differs")
+        (what, asked, seen, "" if not (comparable and asked and seen) else "✓" if _agree(asked, seen) else "≠ differs")
         for what, asked, seen, comparable in rows
     ]
     return pd.DataFrame(listed, columns=["What", "Asked", "Seen by TensorFlow", "Agree"])
+
+
+def _agree(asked: str, seen: str) -> bool:
+    """Whether all that was asked is among what is seen: a GPU's run sees the CPU, too.
+
+    Args:
+        asked: such as `2 workers x CPU:0` or `CPU:0, CPU:1 (simulated: 2 logical devices on one CPU)`.
+        seen: such as `CPU:0, CPU:1`, of each worker.
+    """
+    names = asked.partition(" (")[0].rpartition(" workers x ")[2]
+    first, to, last = names.partition(" to ")
+    if to:
+        kind = first.partition(":")[0]
+        names = ", ".join(f"{kind}:{index}" for index in range(int(last.partition(":")[2]) + 1))
+    return set(names.split(", ")) <= set(seen.split(", "))
 
 
 def _thousands(text: str) -> str:

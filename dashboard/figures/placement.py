@@ -76,7 +76,8 @@ def ops_figure(table: pd.DataFrame, role: str) -> go.Figure:
         )
     theme.style(figure, ops_title(table, role), height=110 + 22 * max(3, len(order)))
     figure.update_layout(barmode="stack", hovermode="y unified", bargap=0.25, showlegend=True)
-    figure.update_xaxes(title="distinct ops", tickformat=",", rangemode="tozero")
+    few = int(table.groupby("op_type")["ops"].sum().max()) <= 8
+    figure.update_xaxes(title="distinct ops", tickformat=",", rangemode="tozero", dtick=1 if few else None)
     figure.update_yaxes(
         categoryorder="array", categoryarray=[theme.plain(name) for name in reversed(order)], showgrid=False
     )

@@ -87,6 +87,8 @@ def style(figure: go.Figure, title: str, height: int) -> go.Figure:
         colorway=list(CATEGORICAL),
         # The reader's zoom and hidden legend entries survive the redraw of a live chart.
         uirevision="keep",
+        # Plotly's own block is dark grey on the light page.
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
     )
     figure.update_xaxes(gridcolor=GRID, zeroline=False, linecolor=LINE, automargin=True)
     figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin=True)

@@ -19,8 +19,9 @@ MOST_WINDOWS = 2_000
 WARM_UP, STEADY, NOT_STEADY = "warm-up", "steady", "not steady"
 
 _FIRST_STEP = "first step (tracing, compiling)"
+_QUEUE = "waiting in the queue"
 _ONCE = (
-    (Metric.TIME_QUEUE, "waiting in the queue"),
+    (Metric.TIME_QUEUE, _QUEUE),
     (Metric.TIME_STARTUP, "start-up and imports"),
     (Metric.TIME_DATA, "loading data"),
     (Metric.TIME_BUILD, "building the model"),
@@ -88,7 +89,7 @@ def phase_table(history: pd.DataFrame) -> pd.DataFrame:
 
 
 _PHASE_COLORS = {
-    "waiting in the queue": theme.GREY,
+    _QUEUE: theme.GREY,
     "start-up and imports": theme.AMBER,
     "loading data": theme.GREEN,
     "building the model": theme.TEAL,
@@ -131,14 +132,15 @@ def phase_figure(table: pd.DataFrame) -> go.Figure:
 
 
 def phase_title(table: pd.DataFrame) -> str:
-    """The finding in a sentence."""
-    total = float(table["seconds"].sum())
+    """The finding in a sentence. Waiting in the queue is no part of the run's own time."""
+    total = float(table.loc[table["phase"] != _QUEUE, "seconds"].sum())
     if total <= 0:
-        return "Nothing has been timed yet"
+        waited = float(table["seconds"].sum())
+        return f"{duration(waited)} in the queue so far" if waited > 0 else "Nothing has been timed yet"
     training = float(table.loc[table["phase"].str.startswith("training"), "seconds"].sum())
     if training <= 0:
         return f"{duration(total)} so far, none of it training yet"
-    return f"Training took {training / total:.0%} of the {duration(total)} that were timed"
+    return f"Training took {training / total:.0%} of the run's {duration(total)}"
 
 
 def warm_up_count(history: pd.DataFrame, steady: Mapping[str, typing.Any], global_batch_size: float) -> int | None:

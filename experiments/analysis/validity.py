@@ -105,7 +105,7 @@ def _from_samples(samples: dict[str, np.ndarray], limits: Limits) -> Found:
         values = samples.get(metric)
         if values is not None and np.median(values) > thresholds[flag]:
             unit = " a core" if flag == "oversubscribed" else "%"
-            yield flag, True, f"{words}: {np.median(values):.3g}{unit} (limit {thresholds[flag]:g})"
+            yield flag, True, f"{words}: {np.median(values):.3g}{unit} (limit {thresholds[flag]:g}{unit})"
     for flag, (template, words) in _ON_GPUS.items():
         index = 0
         while (values := samples.get(template.format(index=index))) is not None:
@@ -129,7 +129,7 @@ def _from_timing(state: dict, limits: Limits) -> Found:
         yield "drift", True, f"steady windows became {abs(drift):.1%} {word} from the first half to the second"
     if state["relative_se"] > limits.relative_se:
         # Equal windows on a quiet machine agree to far better: something else ran, recorded or not.
-        yield "noisy", True, f"throughput is known to {state['relative_se']:.0%} only (limit {limits.relative_se:.0%})"
+        yield "noisy", True, f"throughput is known to {state['relative_se']:.1%} only (limit {limits.relative_se:.0%})"
     seconds = state["steady_seconds"]
     if seconds < limits.short_seconds:
         yield "short", False, f"only {seconds:.2g} s of steady training"

@@ -14,6 +14,7 @@ from experiments.doctor.finding import Finding, ok, problem, warning
 from experiments.engines.base import EngineError
 from experiments.settings import CHECKOUT, ExperimentDeletedError, Settings
 from experiments.store_errors import store_errors
+from experiments.wording import count
 from training import catalog, hardware
 from training.datasets.availability import Availability, availability
 
@@ -178,7 +179,8 @@ def ray_findings(found: capacity.Capacity, address: str, usable_cpus: int | None
         usable_cpus: cores that may be used on this machine; None when the cluster is elsewhere.
     """
     nodes = "\n".join(f"{cpus} cores, {gpus} GPUs" for cpus, gpus in found.nodes)
-    yield ok(RAY_AREA, f"Ray has {found.cpus} cores and {found.gpus} GPUs on {len(found.nodes)} machines", nodes)
+    has = f"{count(found.cpus, 'core')} and {count(found.gpus, 'GPU')} on {count(len(found.nodes), 'machine')}"
+    yield ok(RAY_AREA, f"Ray has {has}", nodes)
     if usable_cpus is not None and len(found.nodes) == 1 and found.cpus > usable_cpus:
         yield warning(
             RAY_AREA,

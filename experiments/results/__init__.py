@@ -7,6 +7,7 @@ from experiments.results.logs import follow, log_lines
 from experiments.results.records import (
     HISTORY_COLUMNS,
     MOST_POINTS,
+    DamagedArtifactError,
     environment,
     find,
     histories,
@@ -20,6 +21,7 @@ __all__ = [
     "HISTORY_COLUMNS",
     "MOST_POINTS",
     "RUN_COLUMNS",
+    "DamagedArtifactError",
     "Results",
     "Row",
     "UnknownRun",

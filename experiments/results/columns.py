@@ -124,6 +124,7 @@ _TAG_COLUMNS = {
     "devices_asked": Tag.DEVICES_ASKED,
     "devices_seen": Tag.DEVICES_SEEN,
 }
+_LATEST_MS = 4_102_444_800_000  # 2100
 _INFINITE = 1.7976931348623157e308  # what MLflow's SQL store writes for an infinity
 
 
@@ -143,7 +144,7 @@ def row(run: "Run") -> Row:
     values: Row = {name: _parsed(RUN_COLUMNS[name], params.get(name, "")) for name in _PARAM_COLUMNS}
     values |= {name: metrics.get(metric, (math.nan, 0))[0] for name, metric in _METRIC_COLUMNS.items()}
     values |= {name: tags.get(tag, "") for name, tag in _TAG_COLUMNS.items()}
-    submitted, queue = run.info.start_time, values["time_queue"]
+    submitted, queue = _moment(run.info.start_time), values["time_queue"]
     values |= {
         "run_id": run.info.run_id,
         "name": run.info.run_name or "",
@@ -157,8 +158,8 @@ def row(run: "Run") -> Row:
         "profiler": _parsed(_FLAG, tags.get(Tag.PROFILER, "")),
         "submitted": submitted,
         # MLflow's start is when the run was created, which is when it was submitted.
-        "started": submitted + round(queue * 1000) if submitted and math.isfinite(queue) else None,
-        "ended": None if is_live else run.info.end_time,
+        "started": _moment(submitted + queue * 1000) if submitted else None,
+        "ended": None if is_live else _moment(run.info.end_time),
     }
     values["per_replica_batch_size"] = (
         values["global_batch_size"] // values["total_replicas"]
@@ -196,6 +197,13 @@ def _parsed(dtype: str, text: str) -> typing.Any:
         return value if abs(value) < 2**63 else None
     except ValueError:
         return math.nan if dtype == _NUMBER else None
+
+
+def _moment(milliseconds: float | None) -> int | None:
+    """A time of MLflow's in unix milliseconds; None for what is none. Its store takes any number for one."""
+    if milliseconds is None or not 0 <= milliseconds < _LATEST_MS:
+        return None
+    return round(milliseconds)
 
 
 def _product(left: int | None, right: int | None) -> int | None:

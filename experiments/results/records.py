@@ -24,6 +24,17 @@ _SHORTEST_PREFIX = 6
 _BULK_HISTORY = "/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval"
 
 
+class DamagedArtifactError(RuntimeError):
+    """An artifact of a run cannot be read. The message names both and says what is left."""
+
+    def __init__(self, run_id: str, artifact: str, error: Exception):
+        found = next(iter(str(error).splitlines()), "") or type(error).__name__
+        super().__init__(
+            f"{artifact} of run {run_id} cannot be read ({found[:200]}): "
+            "the rest of the run stands; run it again for this part"
+        )
+
+
 def find(settings: Settings, run: str) -> str:
     """The id of the run that a person named by its id or the beginning of it (six characters or more).
 
@@ -33,8 +44,10 @@ def find(settings: Settings, run: str) -> str:
     text = run.strip().lower()
     if queue.RUN_ID.fullmatch(text):
         return get_run(settings, text).info.run_id
-    if len(text) < _SHORTEST_PREFIX or not set(text) <= set("0123456789abcdef"):
+    if not text or not set(text) <= set("0123456789abcdef"):
         raise UnknownRun(run)
+    if len(text) < _SHORTEST_PREFIX:
+        raise UnknownRun(run, f"is too short: give an id, or its first {_SHORTEST_PREFIX} characters or more")
     found = settings.client().search_runs(
         [settings.experiment_id()], f"attributes.run_id LIKE '{text}%'", max_results=2
     )
@@ -100,10 +113,14 @@ def placement(settings: Settings, run_id: str) -> pd.DataFrame:
 
     Raises:
         UnknownRun: there is no such run.
+        DamagedArtifactError: the artifact is no such table.
     """
     with artifact(settings, get_run(settings, run_id), Artifact.PLACEMENT_TABLE) as file:
         if file is not None:
-            return pd.read_parquet(file)[list(PLACEMENT_COLUMNS)]
+            try:
+                return pd.read_parquet(file)[list(PLACEMENT_COLUMNS)]
+            except (ValueError, KeyError) as error:  # pyarrow's errors are ValueErrors
+                raise DamagedArtifactError(run_id, Artifact.PLACEMENT_TABLE, error) from error
     empty = pd.DataFrame({name: pd.Series(dtype="str") for name in PLACEMENT_COLUMNS})
     return empty.astype({"count": "int64"})
 

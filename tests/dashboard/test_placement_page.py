@@ -1,6 +1,7 @@
 """Placement: nothing, one run, surprises, two runs, the address, and 200,000 ops."""
 
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,7 +15,7 @@ from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
 from tests.dashboard.reading import charts, table, words
 from tests.dashboard.seed import GPU_SEEN, NASTY_NAMES, PLACEMENT, add_run
-from training.names import PLACEMENT_COLUMNS, RunStatus
+from training.names import PLACEMENT_COLUMNS, Artifact, RunStatus
 from training.spec import RunSpec
 
 ALT = "Ops and their devices"
@@ -128,6 +129,23 @@ def test_searching_finds_in_any_case_and_counts(home: Settings, open_page: OpenP
 
     assert table(app, ALT)["name"].tolist() == ["sequential/conv2d_1/convolution"]
     assert "1 of 9 ops" in words(app)
+
+
+def test_a_damaged_table_is_said_and_another_run_can_be_chosen(
+    home: Settings, open_page: OpenPage, tmp_path: Path
+) -> None:
+    good, bad = add_run(home, RunSpec(), placement=PLACEMENT), add_run(home, RunSpec(name="bad"))
+    file = tmp_path / Path(Artifact.PLACEMENT_TABLE).name
+    file.write_bytes(b"garbage")
+    home.client().log_artifact(bad, str(file), Artifact.PLACEMENT_DIR)
+
+    app = open_page("placement", run=bad)
+
+    assert not app.exception
+    assert "A part of a run cannot be read" in words(app)
+    app.selectbox(key="placement_run").set_value(good).run()
+    assert not app.exception
+    assert "9 ops" in words(app)
 
 
 def many_ops(rows: int) -> pd.DataFrame:

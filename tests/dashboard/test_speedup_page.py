@@ -120,7 +120,7 @@ def test_a_doubtful_run_stays_out_is_named_and_can_be_put_back(home: Settings, o
     assert "Doubtful timing: 1 run left out" in words(app)
     said = [text.value for text in app.text]
     assert NASTY_NAMES[1] in said
-    assert "other processes used the processors: 45% (limit 15)" in said
+    assert "other processes used the processors: 45% (limit 15%)" in said
     assert table(app, ALT)["Runs"].tolist() == [3]
 
     app.checkbox(key=f"speedup_back_{doubtful}").check().run()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ from tests.dashboard.seed import add_run
 from tests.experiments.analysis import frames
 from tests.support.command_line import Run, refused
 from tests.support.timed_runs import GPU, TAGS, repeats, timed_run
-from training.names import Metric, RunStatus, Tag
+from training.names import Artifact, Metric, RunStatus, Tag
 from training.spec import RunSpec
 
 CPU_RUN = RunSpec(dataset="synthetic", cpu_threads=1, epochs=4, group="first", user="mei")
@@ -174,6 +175,25 @@ def test_bad_input_is_one_line(
     answer = cli_run(*arguments)
     refused(answer, *words)
     assert "\x1b" not in answer.err
+
+
+def test_a_report_into_a_folder_is_refused_before_it_is_drawn(cli_run: Run, settings: Settings, tmp_path: Path) -> None:
+    queue.submit(settings, RunSpec(dataset="synthetic", group="mine"))
+    refused(cli_run("report", "mine", "--output", str(tmp_path)), "--output", "is a folder: name a file in it")
+
+
+def test_a_damaged_placement_leaves_the_rest_of_a_comparison(
+    cli_run: Run, settings: Settings, ten_times: dict[str, list[str]], tmp_path: Path
+) -> None:
+    baseline, candidate = ten_times["cpu"][0], ten_times["gpu"][0]
+    file = tmp_path / Path(Artifact.PLACEMENT_TABLE).name
+    file.write_bytes(b"garbage")
+    settings.client().log_artifact(candidate, str(file), Artifact.PLACEMENT_DIR)
+    answer = cli_run("compare", baseline, candidate)
+    assert answer.code == 0, answer.err
+    assert "by device" in " ".join(answer.out.split())
+    assert f"{Artifact.PLACEMENT_TABLE} of run {candidate} cannot be read" in answer.err
+    refused(cli_run("placement", candidate), candidate, "cannot be read", "run it again")
 
 
 # --- scaling -----------------------------------------------------------------------------------------------------

@@ -49,7 +49,20 @@ SPEC = RunSpec(dataset="synthetic", cpu_threads=1, epochs=2)
         (("submit", "--set", "name=\x1b[2J\nx"), ("name=", "control characters")),
         (("submit", "--spec", "/no/such/file.json"), ("/no/such/file.json", "No such file")),
         (("show", "0" * 32), ("0" * 32, "list")),
-        (("show", "abc"), ("'abc'", "is unknown")),
+        (("show", "abc"), ("'abc'", "is too short", "first 6 characters")),
+        (("submit", "--set", "=3"), ("'=3'", "names no field", "field=value")),
+        (("submit", "--set", "EPOCHS=3"), ("EPOCHS", "did you mean epochs")),
+        (("submit", "--set", "name=\u202eabc"), ("name=", "turn the direction", "remove them")),
+        (("submit", "--set", "group=  "), ("group=", "is blank")),
+        (("submit", "--spec", ""), ("--spec", "'' is empty", "leave the option out")),
+        (("run", "--plan", "xla", "--group", " "), ("--group", "is empty")),
+        (("speedup", "--baseline", ""), ("--baseline", "is empty")),
+        (("speedup", "--by", ""), ("--by", "is empty")),
+        (("speedup", "--put-back", ""), ("--put-back", "is empty")),
+        (("speedup", "--put-back", "ffffff"), ("'ffffff'", "is unknown")),
+        (("scaling", "--curve", ""), ("--curve", "is empty")),
+        (("scaling", "--put-back", "ffffff"), ("'ffffff'", "is unknown")),
+        (("report", ""), ("GROUP", "is empty")),
         (("show", "\x1b[31m"), ("is unknown",)),
         (("log", "../../etc/passwd"), ("'../../etc/passwd'", "is unknown")),
         (("cancel", "ffffff"), ("'ffffff'", "is unknown")),
@@ -124,6 +137,26 @@ def test_submit_prints_the_id_and_says_who_would_start_it(cli_run: Run, settings
     once = cli_run("submit", *TINY, "--submission", "s", "--json").json
     assert once["status"] == "SCHEDULED"
     assert cli_run("submit", *TINY, "--submission", "s", "--json").json == once
+
+
+def test_a_token_that_was_used_for_other_fields_says_so(cli_run: Run) -> None:
+    first = cli_run("submit", *TINY, "--submission", "mine")
+    again = cli_run("submit", *TINY, "--submission", "mine")
+    other = cli_run("submit", *TINY, "--set", "epochs=7", "--submission", "mine")
+    assert first.out == again.out == other.out
+    assert "was submitted with this token before" not in first.err + again.err
+    assert "was submitted with this token before, and stays as it is: it differs in epochs" in other.err
+
+
+def test_a_worker_that_a_run_has_not_is_refused(cli_run: Run, settings: Settings) -> None:
+    run_id = queue.submit(settings, SPEC)
+    refused(cli_run("log", run_id, "--worker", "1"), "--worker 1", "has 1 worker, counted from 0")
+
+
+def test_cancelling_what_has_ended_says_so(cli_run: Run, settings: Settings) -> None:
+    run_id = queue.submit(settings, SPEC)
+    assert "had ended already" not in cli_run("cancel", run_id).err
+    assert "had ended already: nothing to stop" in cli_run("cancel", run_id).err
 
 
 def test_set_goes_on_top_of_a_spec_file(cli_run: Run, settings: Settings, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from mlflow.entities import Metric as Point
 
 from experiments.results import (
     MOST_POINTS,
+    DamagedArtifactError,
     UnknownRun,
     environment,
     find,
@@ -124,6 +125,18 @@ def test_placement_is_read_from_the_artifact(settings: Settings, tmp_path: Path)
     table = placement(settings, run_id)
     assert len(table) == 4
     assert table["count"].dtype == empty["count"].dtype
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"missing columns"])
+def test_a_damaged_placement_is_named_with_its_run(settings: Settings, tmp_path: Path, content: bytes) -> None:
+    run_id, file = new_run(settings), tmp_path / Path(Artifact.PLACEMENT_TABLE).name
+    if content == b"missing columns":
+        pd.DataFrame({"name": ["op"]}).to_parquet(file)
+    else:
+        file.write_bytes(content)
+    settings.client().log_artifact(run_id, str(file), Artifact.PLACEMENT_DIR)
+    with pytest.raises(DamagedArtifactError, match=f"{Artifact.PLACEMENT_TABLE} of run {run_id} cannot be read"):
+        placement(settings, run_id)
 
 
 def test_the_environment_is_live_first_and_the_artifact_later(settings: Settings) -> None:

@@ -166,6 +166,18 @@ def test_nan_and_infinity_stay_what_they_are(settings: Settings) -> None:
     assert math.isnan(metrics[Metric.VAL_ACCURACY])
 
 
+@pytest.mark.parametrize("odd", ["time/queue", "end", "start"])
+def test_a_time_that_is_none_breaks_no_reader(settings: Settings, odd: str) -> None:
+    client, good = settings.client(), new_run(settings)
+    run_id = client.create_run(settings.experiment_id(), start_time=2**53 if odd == "start" else None).info.run_id
+    client.log_metric(run_id, "time/queue", 1e300 if odd == "time/queue" else 1.0)
+    client.set_terminated(run_id, end_time=2**60 if odd == "end" else None)
+    table = Results(settings).runs().set_index("run_id")
+    assert set(table.index) == {good, run_id}
+    gaps = {"time/queue": ["started"], "end": ["ended"], "start": ["submitted", "started"]}[odd]
+    assert [name for name in ("submitted", "started", "ended") if pd.isna(table.loc[run_id, name])] == gaps
+
+
 def test_runs_of_others_leave_gaps_and_break_nothing(settings: Settings) -> None:
     client = settings.client()
     bare = new_run(settings, None)

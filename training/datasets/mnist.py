@@ -43,7 +43,7 @@ DOWNLOAD = Download(
 
 def how_to_get() -> str:
     """What a person can do when it is neither here nor downloadable."""
-    return f"put {DOWNLOAD.origin}{_FILE} at {base.keras_cache() / _FILE}"
+    return f"download {DOWNLOAD.origin}{_FILE} to {base.keras_cache() / _FILE}"
 
 
 def find() -> str:

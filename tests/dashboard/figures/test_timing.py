@@ -37,7 +37,7 @@ def test_phases_in_order_with_the_first_epoch_apart_and_no_second_counted_twice(
         ("validation", 3.0, False),
     ]
     assert table["share"].sum() == 1.0
-    assert timing.phase_title(table) == "Training took 48% of the 25 s that were timed"
+    assert timing.phase_title(table) == "Training took 52% of the run's 23 s"
 
 
 def test_every_phase_of_the_table_can_be_drawn() -> None:
@@ -61,14 +61,14 @@ def test_long_times_are_said_as_people_say_them() -> None:
         )
     )
 
-    assert timing.phase_title(table) == "Training took 61% of the 38 min 20 s that were timed"
+    assert timing.phase_title(table) == "Training took 61% of the run's 38 min 20 s"
     assert [bar.hovertemplate for bar in timing.phase_figure(table).data] == [
         "start-up and imports: 15 min 00 s (39.1%)<extra></extra>",
         "training, first epoch (warm-up): 16 min 40 s (43.5%)<extra></extra>",
         "training, later epochs: 6 min 40 s (17.4%)<extra></extra>",
     ]
     waiting = history((Metric.TIME_QUEUE, 0, 5_000.0))
-    assert timing.phase_title(timing.phase_table(waiting)) == "1 h 23 min so far, none of it training yet"
+    assert timing.phase_title(timing.phase_table(waiting)) == "1 h 23 min in the queue so far"
 
 
 def test_long_epochs_are_said_as_people_say_them() -> None:

@@ -95,7 +95,7 @@ def test_drift_and_no_steady_state():
     steady[["drift", "drift_t"]] = [0.05, 1.0]
     assert _flags({}, steady=steady).empty
     steady["relative_se"] = 0.13
-    assert _flags({}, steady=steady).loc["noisy", "detail"] == "throughput is known to 13% only (limit 5%)"
+    assert _flags({}, steady=steady).loc["noisy", "detail"] == "throughput is known to 13.0% only (limit 5%)"
     assert _flags({}, steady=frames.steady(a=0)).loc["no_steady_state", "detail"] == "no steady state: too short"
 
 
