@@ -283,7 +283,7 @@ def _json_row(row: results.Row) -> dict[str, typing.Any]:
     for name, value in row.items():
         if value is not None and results.RUN_COLUMNS[name].startswith("datetime"):
             value = datetime.fromtimestamp(value / 1000, UTC).isoformat()
-        elif isinstance(value, float) and not math.isfinite(value):
+        elif isinstance(value, float) and math.isnan(value):
             value = None
         found[name] = value
     return found

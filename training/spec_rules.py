@@ -100,7 +100,7 @@ def _text(name: str, value: str, longest: int, newlines: bool = False) -> Iterat
         yield Problem(name, value, "contains control characters", "remove them")
     if any(char in _BIDIRECTIONAL for char in value):
         yield Problem(name, value, "contains characters that turn the direction of text around", "remove them")
-    if value and not value.strip():
+    if value and not value.strip() and not newlines:
         yield Problem(name, value, "is blank", "write something, or nothing at all")
 
 

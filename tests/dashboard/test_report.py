@@ -205,8 +205,16 @@ def test_what_cannot_be_written_is_one_line(command: Callable[..., tuple[int, st
     assert "make the folder first" in err
     code, out, err = command("report", GROUP, "--output", str(tmp_path))
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "the report was not written: " in err
+    assert "is a folder: name a file in it" in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_put_in_its_place_leaves_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    with pytest.raises(OSError, match="there"):
+        report.write("page", folder)
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_group_without_anything_to_compare_says_so(settings: Settings, tmp_path: Path) -> None:

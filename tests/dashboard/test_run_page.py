@@ -49,7 +49,7 @@ def test_a_finished_run(morning: dict[str, str], open_page: OpenPage) -> None:
     assert titles == [
         "Best validation loss is 0.285, at epoch 5",
         "Best validation accuracy is 89.90%, at epoch 5",
-        "Training took 75% of the 54.5 s that were timed",
+        "Training took 78% of the run's 52.7 s",
         "Steady throughput is 7,442 examples/s",
         "Waiting for input took 1.4% of the training time of later epochs",
     ]
@@ -262,7 +262,7 @@ def test_a_run_of_someone_else_with_nothing_recorded(home: Settings, open_page: 
     for tab in ("Times", "Devices", "Spec", "Environment", "Log"):
         app = open_page("run", run=run.info.run_id, run_tab=tab)
         assert "foreign" in words(app)
-    assert "Nothing has been printed" in words(app)
+    assert "It left no log that can be read here." in words(app)
 
 
 def test_broken_records_do_not_break_the_page(home: Settings, open_page: OpenPage) -> None:

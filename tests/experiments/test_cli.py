@@ -244,7 +244,6 @@ def test_log_shows_the_end_as_text(cli_run: Run, settings: Settings) -> None:
         "worker": 0,
         "lines": ["... earlier lines are left out", "\x1b[31mred"],
     }
-    assert cli_run("log", run_id, "--worker", "1", "--json").json["lines"] == []
     settings.client().set_terminated(run_id, RunStatus.FINISHED)
     assert cli_run("log", run_id, "--follow", "--last", "1").out.splitlines()[-1] == r"\x1b[31mred"
     refused(cli_run("log", run_id, "--follow", "--json"), "--follow", "leave out")
@@ -344,7 +343,7 @@ def test_run_waits_for_what_the_controller_does(cli_run: Run, settings: Settings
     answer = cli_run("run", *TINY, "--json")
     controller.join(60)
     assert (answer.code, answer.json["status"]) == (0, "FINISHED")
-    assert "epoch 1/2: 1.0 s training" in answer.err
+    assert "epoch 1/2: 1 s training" in answer.err
 
 
 def test_interrupting_a_run_cancels_it(cli_run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

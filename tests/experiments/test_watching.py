@@ -57,9 +57,9 @@ def test_each_state_and_each_epoch_is_one_line(settings: Settings, run_id: str) 
         "SCHEDULED: waiting for 2 CPUs: next in line",
         "RUNNING",
         "RUNNING: training",
-        "epoch 1/3: loss 0.5000, 2.0 s training, 320 examples/s",
-        "epoch 2/3: loss nan, 2.0 s training, 320 examples/s",
-        "epoch 3/3: loss nan, 2.0 s training, 320 examples/s",
+        "epoch 1/3: loss 0.5000, 2 s training, 320 examples/s",
+        "epoch 2/3: loss nan, 2 s training, 320 examples/s",
+        "epoch 3/3: loss nan, 2 s training, 320 examples/s",
         r"FAILED: out of memory\x1b[2J",
     ]
 
@@ -98,6 +98,6 @@ def test_a_run_deleted_meanwhile_ends_the_watching(settings: Settings, run_id: s
 
 def test_time_left_is_said_while_there_is_some() -> None:
     values = {"accuracy": 0.5, Metric.TIME_EPOCH_TRAIN: 61.0}
-    assert epoch_line(0, 2, values, 90.0) == "epoch 1/2: accuracy 0.5000, 1 min 1 s training, 1 min 30 s left"
-    assert epoch_line(1, 2, values, 0.0) == "epoch 2/2: accuracy 0.5000, 1 min 1 s training"
+    assert epoch_line(0, 2, values, 90.0) == "epoch 1/2: accuracy 0.5000, 1 min 01 s training, 1 min 30 s left"
+    assert epoch_line(1, 2, values, 0.0) == "epoch 2/2: accuracy 0.5000, 1 min 01 s training"
     assert epoch_line(1, None, {"loss": math.inf}, math.nan) == "epoch 2: loss inf"

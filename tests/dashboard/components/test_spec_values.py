@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from dashboard.components import spec_values
 from training.spec import DEVICES, STRATEGIES, RunSpec, problems, spec_fields
 
-NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40)
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf"]), max_size=40).filter(
+    lambda typed: typed.strip() or not typed
+)
 
 
 @given(

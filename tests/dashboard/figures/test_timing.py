@@ -91,7 +91,7 @@ def test_nothing_timed_yet() -> None:
 
 
 def test_not_yet_training() -> None:
-    table = timing.phase_table(history((Metric.TIME_QUEUE, 0, 1.5)))
+    table = timing.phase_table(history((Metric.TIME_QUEUE, 0, 9.0), (Metric.TIME_STARTUP, 0, 1.5)))
 
     assert timing.phase_title(table) == "1.5 s so far, none of it training yet"
 
