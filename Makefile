@@ -16,9 +16,9 @@ VENV := .venv
 IN_VENV := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-cuda-$(CUDA)
 SLOWEST := --durations=15 --durations-min=1
-# Most tests wait for a process that they started: three files at a time keep two cores busy, in the order that
-# tests/conftest.py gives them. More at once would starve those that have a deadline.
-SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
+# Most tests wait, or use one core: two files at a time, in the order that tests/conftest.py gives them. Three keep both
+# cores busy and are not done sooner, and starve those that have a deadline.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup run test unit check format bench clean
 

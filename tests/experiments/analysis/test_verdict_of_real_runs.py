@@ -11,7 +11,8 @@ from tests.experiments.analysis import frames
 from tests.support.training_run import Outcome, train
 from training.spec import RunSpec
 
-pytestmark = pytest.mark.slow
+# Alone: where other tests share the cores, there is no steady state, and every step waits for them.
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 SMALL = {"epochs": 3, "log_device_placement": False, "steps_per_execution": 8}
 
