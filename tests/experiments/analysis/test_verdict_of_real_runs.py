@@ -64,6 +64,7 @@ def test_a_batch_of_one():
 
 
 def test_a_small_model_on_several_workers():
+    """Two examples a worker are a small batch as well: either cause may be the larger one."""
     found = verdict_of(
         dataset="synthetic",
         dataset_options={"examples": 800, "validation_examples": 10},
@@ -72,7 +73,8 @@ def test_a_small_model_on_several_workers():
         workers=2,
         cpu_threads=1,
     )
-    assert found.cause is Cause.SYNCHRONISING, found.sentence()
+    assert Cause.SYNCHRONISING in {found.cause, *found.also()}, found.sentence()
+    assert found.shares[Cause.SYNCHRONISING].value > 0.2
 
 
 def test_a_small_model_on_many_replicas():
