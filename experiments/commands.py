@@ -125,7 +125,9 @@ def log(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) 
     if options.follow and options.json:
         raise UsageError("--follow has no end to put into one JSON document: leave out one of the two")
     run_id = results.find(settings, options.run)
-    workers = int(results.record(settings, run_id)["params"].get("workers", "") or 1)
+    told = results.record(settings, run_id)["params"].get("workers", "")
+    # Another tool's run may call anything its workers.
+    workers = int(told) if told.isascii() and told.isdecimal() else 1
     if options.worker >= workers:
         raise UsageError(f"--worker {options.worker}: this run has {count(workers, 'worker')}, counted from 0")
     if options.follow:

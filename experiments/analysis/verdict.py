@@ -14,6 +14,7 @@ import pandas as pd
 
 from experiments.analysis.comparable import BatchRule, NotThereError, Thing, baselines
 from experiments.analysis.timing import RULE
+from experiments.wording import count
 from training.names import Metric
 
 MODERATE_INPUT, HIGH_INPUT = 0.05, 0.20
@@ -181,7 +182,7 @@ def _synchronising_share(run: dict, runs: pd.DataFrame, steady: pd.DataFrame, hi
         single = others.loc[others["replicas"] == 1, "seconds"]
         if len(single):
             share = 1 - float(single.median()) / step
-            source = f"against {_runs(len(single))} on one replica with the same batch per replica"
+            source = f"against {count(len(single), 'run')} on one replica with the same batch per replica"
             mark = "; these simulated replicas also share the hardware" if run["simulated"] else ""
             return Share(max(share, 0.0), source + mark)
     other = "run one on one replica with the same batch per replica"
@@ -219,11 +220,7 @@ def _launching_share(run: dict, runs: pd.DataFrame, steady: pd.DataFrame, histor
     design = np.column_stack([np.ones_like(sizes), sizes]) * weights[:, None]
     fixed, _ = np.linalg.lstsq(design, seconds * weights, rcond=None)[0]
     share = float(np.clip(fixed / step, 0.0, 1.0))
-    return Share(share, f"against {_runs(len(others))} with other batch sizes")
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
+    return Share(share, f"against {count(len(others), 'run')} with other batch sizes")
 
 
 def _compiling_share(run: dict, states: dict[str, dict]) -> Share:
