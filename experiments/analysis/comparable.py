@@ -1,7 +1,7 @@
 """Like with like: which runs may be compared, by what, and which field is in the way when they may not."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -181,38 +181,46 @@ def fields(runs: pd.DataFrame) -> pd.DataFrame:
         runs: rows of RUN_COLUMNS, with run_id.
 
     Returns:
-        [runs, FIELDS] indexed by run_id; `not recorded` where a value is missing.
+        [runs, FIELDS] of Python's str, indexed by run_id; `not recorded` where a value is missing.
     """
-    columns = {}
-    for name in FIELDS:
-        if name in runs and name not in ("jit_compile", "dataset_options", "cpu_threads", "manual_placement"):
-            columns[name] = [_text(value) for value in runs[name]]
-    asked = [_text(value) for value in runs["jit_compile"]]
-    resolved = [_text(value) for value in runs["jit_compile_resolved"]]
+    # As objects: a table of 21 columns of Arrow's strings takes tens of milliseconds to make, also for two runs.
+    return pd.DataFrame(
+        _columns(runs), index=pd.Index(runs["run_id"], name="run_id"), columns=list(FIELDS), dtype="object"
+    )
+
+
+def _columns(runs: pd.DataFrame) -> dict[str, list[str]]:
+    """Field -> its text for each run, in order."""
+
+    def texts(name: str) -> list[str]:
+        return [_text(value) for value in runs[name].tolist()]
+
+    columns = {
+        name: texts(name)
+        for name in FIELDS
+        if name in runs and name not in ("jit_compile", "dataset_options", "cpu_threads", "manual_placement")
+    }
+    devices = columns["device"]
+    asked, resolved = texts("jit_compile"), texts("jit_compile_resolved")
     columns["jit_compile"] = [seen or wanted for seen, wanted in zip(resolved, asked, strict=True)]
     columns["dataset_options"] = [
-        _options(dataset, value) for dataset, value in zip(columns["dataset"], runs["dataset_options"], strict=True)
+        _options(dataset, value)
+        for dataset, value in zip(columns["dataset"], runs["dataset_options"].tolist(), strict=True)
     ]
     columns["cpu_threads"] = [
-        _threads(_text(threads), device, workers, _text(cpus))
-        for threads, device, workers, cpus in zip(
-            runs["cpu_threads"], columns["device"], columns["workers"], runs["cpu_count"], strict=True
-        )
+        _threads(*each)
+        for each in zip(texts("cpu_threads"), devices, columns["workers"], texts("cpu_count"), strict=True)
     ]
-    columns["precision"] = [
-        _precision(precision, device) for precision, device in zip(columns["precision"], columns["device"], strict=True)
-    ]
-    columns["manual_placement"] = [_placement(value) or "none" for value in runs["manual_placement"]]
+    columns["precision"] = [_precision(*each) for each in zip(columns["precision"], devices, strict=True)]
+    columns["manual_placement"] = [_placement(value) or "none" for value in runs["manual_placement"].tolist()]
     # Without a CPU model the host's name is the only thing that tells machines apart.
     columns["machine"] = [
-        _text(model) or (f"host {_text(host)}" if _text(host) else "")
-        for model, host in zip(runs["cpu_model"], runs["host"], strict=True)
+        model or (f"host {host}" if host else "") for model, host in zip(texts("cpu_model"), texts("host"), strict=True)
     ]
     columns["gpu"] = [
-        _text(gpu) if kind == "gpu" else "none" for gpu, kind in zip(runs["gpu_model"], columns["device"], strict=True)
+        gpu if kind == "gpu" else "none" for gpu, kind in zip(texts("gpu_model"), devices, strict=True)
     ]
-    table = pd.DataFrame(columns, index=pd.Index(runs["run_id"], name="run_id"), columns=list(FIELDS))
-    return table.mask(table == "", NOT_RECORDED)
+    return {name: [text or NOT_RECORDED for text in columns[name]] for name in FIELDS}
 
 
 @dataclass(frozen=True)
@@ -238,12 +246,6 @@ class Check:
         return f"compared by {'; '.join(self.differs)}"
 
 
-def _row(table: pd.DataFrame, run_id: str) -> pd.Series:
-    if run_id not in table.index:
-        raise NotThereError(f"no run {run_id}")
-    return table.xs(run_id)  # type: ignore[return-value]
-
-
 def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
     """What does not forbid a comparison of some runs and should be known.
 
@@ -253,14 +255,21 @@ def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
     Args:
         runs: rows of RUN_COLUMNS, the baseline's first.
     """
-    table, which = fields(runs), "either" if len(runs) == 2 else "any"
-    unknown = [name for name in FIELDS if (table[name] == NOT_RECORDED).all()]
+    return _notes(runs, _columns(runs))
+
+
+def _notes(runs: pd.DataFrame, columns: dict[str, list[str]]) -> tuple[str, ...]:
+    which = "either" if len(runs) == 2 else "any"
+    unknown = [name for name in FIELDS if set(columns[name]) == {NOT_RECORDED}]
     notes = [f"{_WORDS.get(name, name)} was not recorded for {which} run" for name in unknown]
-    hosts = list(dict.fromkeys(map(_text, runs["host"])))
-    commits = list(dict.fromkeys(_text(each)[:_COMMIT_SHOWN] or NOT_RECORDED for each in runs["git_commit"]))
+    hosts = list(dict.fromkeys(map(_text, runs["host"].tolist())))
+    commits = list(dict.fromkeys(_text(each)[:_COMMIT_SHOWN] or NOT_RECORDED for each in runs["git_commit"].tolist()))
     notes += [f"on other hosts: {' / '.join(hosts)}"] if len(hosts) > 1 else []
     notes += [f"different versions of Speedup Lab: {' / '.join(commits)}"] if len(commits) > 1 else []
-    return tuple(notes) if len(runs) else ()
+    return tuple(notes)
+
+
+Questions = Sequence[tuple[Thing, BatchRule]]
 
 
 def check(
@@ -277,20 +286,35 @@ def check(
     Raises:
         KeyError: an unknown run.
     """
-    two = runs[runs["run_id"].isin([baseline, candidate])].sort_values("run_id", key=lambda ids: ids != baseline)
-    table = fields(two)
-    first, second = _row(table, baseline), _row(table, candidate)
+    (answer,) = checks(runs, baseline, candidate, [(thing, rule)])
+    return answer
+
+
+def checks(runs: pd.DataFrame, baseline: str, candidate: str, questions: Questions = QUESTIONS) -> list[Check]:
+    """`check` for several questions about the same two runs.
+
+    Raises:
+        KeyError: an unknown run.
+    """
+    positions = {run_id: position for position, run_id in enumerate(runs["run_id"].tolist())}
+    for run_id in (baseline, candidate):
+        if run_id not in positions:
+            raise NotThereError(f"no run {run_id}")
+    two = runs.iloc[list(dict.fromkeys([positions[baseline], positions[candidate]]))]
+    columns = _columns(two)
+    notes = _notes(two, columns)
+    unequal = {name: f"{name}: {texts[0]} / {texts[-1]}" for name, texts in columns.items() if texts[0] != texts[-1]}
+    return [_checked(unequal, thing, rule, notes) for thing, rule in questions]
+
+
+def _checked(unequal: dict[str, str], thing: Thing, rule: BatchRule, notes: tuple[str, ...]) -> Check:
+    """What a question makes of the fields that differ: name -> "name: baseline / candidate"."""
     allowed = may_differ(thing, rule)
-    unequal = [name for name in FIELDS if first[name] != second[name]]
-
-    def shown(name: str) -> str:
-        return f"{name}: {first[name]} / {second[name]}"
-
-    in_the_way = [shown(name) for name in unequal if name not in allowed]
-    differs = [shown(name) for name in unequal if name in allowed]
+    in_the_way = [shown for name, shown in unequal.items() if name not in allowed]
+    differs = [shown for name, shown in unequal.items() if name in allowed]
     if not in_the_way and not set(unequal) & set(own(thing)):
         in_the_way = [f"{thing.value}: is the same in both runs, so there is nothing to compare"]
-    return Check(not in_the_way, tuple(in_the_way), tuple(differs), notes_of(two))
+    return Check(not in_the_way, tuple(in_the_way), tuple(differs), notes)
 
 
 def cells(runs: pd.DataFrame, ignoring: Iterable[str] = ()) -> pd.Series:
@@ -299,12 +323,15 @@ def cells(runs: pd.DataFrame, ignoring: Iterable[str] = ()) -> pd.Series:
     Returns:
         int64 series indexed by run_id, numbered in order of first appearance.
     """
-    table = fields(runs)
+    return numbered(fields(runs), ignoring)
+
+
+def numbered(table: pd.DataFrame, ignoring: Iterable[str] = ()) -> pd.Series:
+    """`cells` of runs whose frame of `fields` is known."""
     keys = [name for name in FIELDS if name not in set(ignoring)]
-    if table.empty:
-        return pd.Series(dtype="int64", index=table.index)
-    numbers: pd.Series = table.groupby(keys, sort=False).ngroup()
-    return numbers
+    numbers: dict[tuple[str, ...], int] = {}
+    found = [numbers.setdefault(each, len(numbers)) for each in zip(*(table[name].tolist() for name in keys))]
+    return pd.Series(found, index=table.index, dtype="int64")
 
 
 _PLAIN = {
@@ -341,6 +368,23 @@ def naturalness(table: pd.DataFrame, thing: Thing) -> pd.Series:
     return pd.Series(0.0, index=table.index)
 
 
+def row_of(table: pd.DataFrame, run_id: str) -> pd.Series:
+    """The fields of one run.
+
+    Args:
+        table: frame of `fields`.
+        run_id: the run.
+
+    Raises:
+        KeyError: an unknown run.
+    """
+    if run_id not in table.index:
+        raise NotThereError(f"no run {run_id}")
+    found = table.xs(run_id)
+    assert isinstance(found, pd.Series)  # a run id is there once
+    return found
+
+
 def matching(table: pd.DataFrame, chosen: pd.Series, thing: Thing, rule: BatchRule) -> pd.Series:
     """Which runs may be compared with a chosen one by one thing.
 
@@ -375,9 +419,9 @@ def baselines(runs: pd.DataFrame, run_id: str, thing: Thing, rule: BatchRule = B
         KeyError: an unknown run.
     """
     table = fields(runs)
-    chosen = _row(table, run_id)
+    chosen = row_of(table, run_id)
     found = table[matching(table, chosen, thing, rule)]
-    cell = cells(runs)[found.index]
+    cell = numbered(table)[found.index]
     differs = [
         "; ".join(f"{name}: {row[name]} / {chosen[name]}" for name in FIELDS if row[name] != chosen[name])
         for row in found.to_dict("records")

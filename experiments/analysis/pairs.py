@@ -1,6 +1,6 @@
 """Two runs beside each other: what they compare by, which field is in the way, and which other runs come nearest."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,18 +10,19 @@ from experiments.analysis.comparable import (
     QUESTIONS,
     BatchRule,
     Check,
-    NotThereError,
+    Questions,
     Thing,
     cells,
-    check,
+    checks,
     fields,
     matching,
     may_differ,
     naturalness,
+    numbered,
     own,
+    row_of,
 )
 
-Questions = Sequence[tuple[Thing, BatchRule]]
 MOST_NEAREST = 3
 SAME = "all fields are the same in both runs, so there is nothing to compare"
 
@@ -57,10 +58,10 @@ def pair(runs: pd.DataFrame, baseline: str, candidate: str, questions: Questions
     Raises:
         KeyError: an unknown run.
     """
-    two = runs[runs["run_id"].isin([baseline, candidate])]
-    tried = [Pair(baseline, candidate, *each, check(two, baseline, candidate, *each)) for each in questions]
-    if cells(two).nunique() == 1:
+    answers = checks(runs, baseline, candidate, questions)
+    if cells(runs[runs["run_id"].isin([baseline, candidate])]).nunique() == 1:
         return Pair(baseline, candidate, *questions[0], Check(False, (SAME,), ()))
+    tried = [Pair(baseline, candidate, *each, answer) for each, answer in zip(questions, answers, strict=True)]
     return min(tried, key=lambda each: (not each.check.possible, len(each.check.in_the_way)))
 
 
@@ -91,14 +92,16 @@ def others(runs: pd.DataFrame, run_id: str, questions: Questions = QUESTIONS) ->
         KeyError: an unknown run.
     """
     table = fields(runs)
-    if run_id not in table.index:
-        raise NotThereError(f"no run {run_id}")
-    chosen = table.loc[run_id]
+    chosen = row_of(table, run_id)
+    alike: dict[int, list[str]] = {}
+    for other, number in numbered(table).items():
+        alike.setdefault(number, []).append(str(other))
     rows = []
-    for _, alike in table[(table != chosen).any(axis=1)].groupby(list(FIELDS), sort=False):
-        one = alike.iloc[0]
+    for run_ids in alike.values():
+        one = table.loc[run_ids[0]]
         differs = {name: str(one[name]) for name in FIELDS if one[name] != chosen[name]}
-        rows.append({"run_ids": tuple(alike.index), "in_the_way": _distance(differs, questions), "differs": differs})
+        if differs:
+            rows.append({"run_ids": tuple(run_ids), "in_the_way": _distance(differs, questions), "differs": differs})
     found = pd.DataFrame(rows, columns=["run_ids", "in_the_way", "differs"])
     return found.sort_values("in_the_way", kind="stable", ignore_index=True)
 
@@ -133,10 +136,7 @@ def natural(runs: pd.DataFrame, run_id: str) -> tuple[str, str]:
         KeyError: an unknown run.
     """
     table = fields(runs)
-    if run_id not in table.index:
-        raise NotThereError(f"no run {run_id}")
-    chosen = table.xs(run_id)
-    assert isinstance(chosen, pd.Series)  # a run id is there once
+    chosen = row_of(table, run_id)
     for thing, rule in QUESTIONS:
         order = naturalness(table, thing)
         better = order[matching(table, chosen, thing, rule) & (order < order[run_id])]

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 import pandas as pd
 
 from experiments.analysis.comparable import (
+    FIELDS,
     QUESTIONS,
     BatchRule,
-    NotThereError,
     Thing,
-    baselines,
     cells,
     check,
     fields,
+    matching,
     may_differ,
     naturalness,
     notes_of,
+    numbered,
     own,
+    row_of,
 )
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.intervals import corrected
@@ -82,11 +84,17 @@ def to_compare(runs: pd.DataFrame, baseline: str, thing: Thing, rule: BatchRule 
     Raises:
         KeyError: an unknown baseline.
     """
-    numbers = cells(runs)
-    if baseline not in numbers.index:
-        raise NotThereError(f"no run {baseline}")
-    wanted = {*numbers.index[numbers == numbers[baseline]], *baselines(runs, baseline, thing, rule)["run_id"]}
-    return [run_id for run_id in runs["run_id"] if run_id in wanted]
+    table = fields(runs)
+    chosen = row_of(table, baseline)
+    wanted = _repeats(table, baseline) | matching(table, chosen, thing, rule)
+    return [str(run_id) for run_id in table.index[wanted]]
+
+
+def _repeats(table: pd.DataFrame, run_id: str) -> pd.Series:
+    """Which runs agree with one in all fields, itself among them; `table` is a frame of `fields`."""
+    numbers = numbered(table)
+    found: pd.Series = numbers == numbers[run_id]
+    return found
 
 
 def speedups(evidence: Evidence, baseline: str, thing: Thing, rule: BatchRule = BatchRule.FIXED_GLOBAL) -> Speedups:
@@ -274,36 +282,33 @@ def suggestions(runs: pd.DataFrame) -> pd.DataFrame:
         SUGGESTION_COLUMNS, one row for each thing and set of runs that differ in nothing else, the one with the newest
         run first; `baseline` is the natural baseline's run, `label` what all of the set have in common.
     """
-    finished = runs[runs["status"] == "FINISHED"]
-    table = fields(finished)
-    if table.empty:
-        return pd.DataFrame(columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
+    table = fields(runs[runs["status"] == "FINISHED"])
     order = {run_id: position for position, run_id in enumerate(table.index)}
     rows = []
     for thing, rule in QUESTIONS:
-        keys = [name for name in table if name not in may_differ(thing, rule)]
-        for _, group in table.groupby(keys, sort=False):
-            # Most runs of a team stand alone: only a set that differs in the thing itself is looked at closer.
-            if len(group) < 2 or not (group[list(own(thing))].nunique() > 1).any():
-                continue
-            mine = finished[finished["run_id"].isin(group.index)]
-            newest = min(group.index, key=order.__getitem__)
+        sets = numbered(table, ignoring=may_differ(thing, rule))
+        # Most runs of a team stand alone: only a set that differs in the thing itself is looked at closer.
+        values = numbered(table, ignoring=set(FIELDS) - set(own(thing)))
+        sets = sets[values.groupby(sets).transform("nunique") > 1]
+        for run_ids in sets.groupby(sets, sort=False).groups.values():
+            group = table.loc[run_ids]
             baseline = _natural(group, thing)
-            rows.append(_suggestion(mine, group, thing, rule, baseline) | {"newest": order[newest]})
+            rows.append(_suggestion(group, thing, rule, baseline) | {"newest": order[group.index[0]]})
     found = pd.DataFrame(rows, columns=[*SUGGESTION_COLUMNS, "newest"])
     found = found.sort_values(["newest"], kind="stable", ignore_index=True)
     return found[list(SUGGESTION_COLUMNS)].astype(SUGGESTION_COLUMNS)
 
 
-def _suggestion(mine: pd.DataFrame, table: pd.DataFrame, thing: Thing, rule: BatchRule, baseline: str) -> dict:
+def _suggestion(table: pd.DataFrame, thing: Thing, rule: BatchRule, baseline: str) -> dict:
+    """A row of `suggestions` for the runs of a frame of `fields`."""
     return {
         "thing": str(thing),
         "rule": str(rule),
         "baseline": baseline,
         "label": _common(table, thing),
-        "configurations": int(cells(mine).nunique()),
-        "runs": len(mine),
-        "run_ids": tuple(mine["run_id"]),
+        "configurations": int(numbered(table).nunique()),
+        "runs": len(table),
+        "run_ids": tuple(table.index),
     }
 
 
@@ -320,19 +325,20 @@ def suggestions_for(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
     Raises:
         KeyError: an unknown baseline.
     """
-    finished = runs[(runs["status"] == "FINISHED") | (runs["run_id"] == baseline)]
+    table = fields(runs[(runs["status"] == "FINISHED") | (runs["run_id"] == baseline)])
+    chosen = row_of(table, baseline)
     rows = []
     for thing, rule in QUESTIONS:
-        mine = finished[finished["run_id"].isin(to_compare(finished, baseline, thing, rule))]
-        if cells(mine).nunique() > 1:
-            rows.append(_suggestion(mine, fields(mine), thing, rule, baseline))
+        others = matching(table, chosen, thing, rule)
+        if others.any():
+            rows.append(_suggestion(table[others | _repeats(table, baseline)], thing, rule, baseline))
     return pd.DataFrame(rows, columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
 
 
 def _natural(table: pd.DataFrame, thing: Thing) -> str:
     """The most natural baseline of a set: the plain one or the smallest, and of those alike the most measured."""
     order = pd.DataFrame({"natural": naturalness(table, thing).to_numpy(), "run_id": table.index})
-    alike: pd.Series = table.groupby(list(table), sort=False).ngroup()
+    alike = numbered(table)
     order["repeats"] = alike.map(alike.value_counts()).to_numpy()
     order = order.sort_values(["natural", "repeats"], ascending=[True, False], kind="stable")
     return str(order["run_id"].iloc[0])
