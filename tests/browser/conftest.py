@@ -8,16 +8,21 @@ import socket
 import subprocess
 import sys
 import time
+import typing
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from experiments.settings import Settings
-from tests.experiments.conftest import settings_in
+from tests.dashboard.conftest import copied
+from tests.experiments.conftest import store_template
+
+__all__ = ["store_template"]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CHROMIUM_FLAGS = [
@@ -42,9 +47,9 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(store_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Streamlit on a free port and a controller, both ended by their process id."""
-    settings = settings_in(tmp_path_factory.mktemp("lab") / "home").prepare()
+    settings = copied(store_template, tmp_path_factory.mktemp("lab") / "home")
     port = _free_port()
     environment = {**os.environ, "SPEEDUP_LAB_HOME": str(settings.home), "TF_CPP_MIN_LOG_LEVEL": "2"}
     log = (settings.home / "servers.log").open("wb")
@@ -95,9 +100,9 @@ def _end(server: subprocess.Popen) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium."""
-    path = shutil.which("chromium")
-    assert path, "Chromium is missing: install Debian's package `chromium`"
+    """Debian's Chromium: its headless shell, which draws no window of its own around the page, or else the whole."""
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    assert path, "Chromium is missing: install Debian's package `chromium-headless-shell`"
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
         yield chromium
@@ -117,13 +122,20 @@ def context(browser: Browser, _contexts: dict[str, BrowserContext], request: pyt
     """A person's browser; parametrize it indirectly for the dark page. Kept, so that it reads the app's code once."""
     scheme = str(request.param)
     if scheme not in _contexts:
-        _contexts[scheme] = browser.new_context(color_scheme=request.param, viewport={"width": 1440, "height": 900})
-        _contexts[scheme].set_default_timeout(PATIENCE_MS)
+        _contexts[scheme] = new_context(browser, scheme)
     return _contexts[scheme]
 
 
-@pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
+def new_context(browser: Browser, color_scheme: typing.Any = "light") -> BrowserContext:
+    """A browser of another person."""
+    context = browser.new_context(
+        color_scheme=color_scheme, viewport={"width": 1440, "height": 900}, reduced_motion="reduce"
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
+def new_tab(context: BrowserContext) -> Page:
     """A tab in which no script may open a dialog: a typed name that runs as a script would."""
     tab = context.new_page()
 
@@ -131,8 +143,26 @@ def page(context: BrowserContext) -> Iterator[Page]:
         raise AssertionError(f"a dialog opened: {dialog}")
 
     tab.on("dialog", refuse)
+    return tab
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """An empty tab."""
+    tab = new_tab(context)
     yield tab
     tab.close()
+
+
+def go(page: Page, address: str) -> None:
+    """Opens a page of the app. From another one as "Back" does, without loading the app again, which takes seconds:
+    until the new one is drawn, the old one is still there."""
+    if urlsplit(page.url).netloc == urlsplit(address).netloc:
+        page.evaluate(
+            "address => { history.pushState({}, '', address); dispatchEvent(new PopStateEvent('popstate')) }", address
+        )
+    else:
+        page.goto(address)
 
 
 def cells(page: Page, text: str) -> Locator:

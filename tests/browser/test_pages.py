@@ -1,14 +1,15 @@
 """What every page owes its readers: typed names as typed, nothing from other hosts, both themes, the keyboard."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from dashboard import report
-from tests.browser.conftest import Lab, cells
+from tests.browser.conftest import Lab, cells, go, new_context, new_tab
 from tests.dashboard.seed import NASTY_NAMES, PLACEMENT, SEEN, add_run, history_of, timed
 from training.names import RunStatus, Tag
 from training.spec import RunSpec
@@ -36,9 +37,26 @@ def nasty(lab: Lab) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="module")
+def visits(browser: Browser) -> Iterator[tuple[Page, set[str | None]]]:
+    """One tab, in which the tests go from page to page as a person does, and the hosts that it asked for anything."""
+    hosts: set[str | None] = set()
+    context = new_context(browser)
+    tab = new_tab(context)
+    tab.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
+    yield tab, hosts
+    context.close()
+
+
+@pytest.fixture
+def visited(visits: tuple[Page, set[str | None]]) -> Page:
+    return visits[0]
+
+
 @pytest.mark.parametrize("name", [EVERY_NAME, NASTY_NAMES[0], NASTY_NAMES[2]])
-def test_a_typed_name_is_shown_as_typed(page: Page, lab: Lab, nasty: dict[str, str], name: str) -> None:
-    page.goto(f"{lab.address}/run?run={nasty[name]}&run_tab=Log")
+def test_a_typed_name_is_shown_as_typed(visited: Page, lab: Lab, nasty: dict[str, str], name: str) -> None:
+    page = visited
+    go(page, f"{lab.address}/run?run={nasty[name]}&run_tab=Log")
 
     expect(page.locator("h1.typed-title")).to_have_text(name)
     reason_and_notice = page.locator("[class*=st-key-callout_] [data-testid=stText]")
@@ -49,17 +67,18 @@ def test_a_typed_name_is_shown_as_typed(page: Page, lab: Lab, nasty: dict[str, s
         expect(page.locator(f"[data-testid=stMainBlockContainer] {element}")).to_have_count(0)
 
 
-def test_typed_names_are_shown_as_typed_in_the_table(page: Page, lab: Lab, nasty: dict[str, str]) -> None:
-    page.goto(f"{lab.address}/runs")
+def test_typed_names_are_shown_as_typed_in_the_table(visited: Page, lab: Lab, nasty: dict[str, str]) -> None:
+    go(visited, f"{lab.address}/runs")
 
     for name in nasty:
-        expect(cells(page, name).first).to_be_attached()
+        expect(cells(visited, name).first).to_be_attached()
 
 
-def test_a_click_opens_a_run_and_two_ticks_compare(page: Page, lab: Lab) -> None:
+def test_a_click_opens_a_run_and_two_ticks_compare(visited: Page, lab: Lab) -> None:
+    page = visited
     for seed in (1, 2):
         add_run(lab.settings, RunSpec(name=f"ticked {seed}", precision=("float32", "mixed_bfloat16")[seed - 1]))
-    page.goto(f"{lab.address}/runs?runs_text=ticked")
+    go(page, f"{lab.address}/runs?runs_text=ticked")
     expect(cells(page, "ticked 1")).to_be_attached()
     compare = page.get_by_role("link", name="Compare the two ticked")
     grid = page.get_by_test_id("stDataFrame").bounding_box()
@@ -73,7 +92,7 @@ def test_a_click_opens_a_run_and_two_ticks_compare(page: Page, lab: Lab) -> None
     expect(page.get_by_role("heading", name="Speedup")).to_be_visible()
     expect(page.get_by_text("precision: float32 / mixed_bfloat16")).to_be_visible()
 
-    page.goto(f"{lab.address}/runs?runs_text=ticked")
+    go(page, f"{lab.address}/runs?runs_text=ticked")
     expect(cells(page, "ticked 1")).to_be_attached()
     grid = page.get_by_test_id("stDataFrame").bounding_box()
     assert grid
@@ -106,25 +125,24 @@ NAMELESS = """root => [...root.querySelectorAll('button, input:not([type=hidden]
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("path", "heading"),
     [
-        "launch",
-        "runs",
-        "run?run={nasty}",
-        "environment",
-        "speedup?group={group}",
-        "scaling?group={group}",
-        "placement?run={measured}",
+        ("launch", "Launch a run"),
+        ("runs", "Runs"),
+        ("run?run={nasty}", SCRIPT),
+        ("environment", "Environment"),
+        ("speedup?group={group}", "Speedup"),
+        ("scaling?group={group}", "Scaling"),
+        ("placement?run={measured}", "Placement"),
     ],
 )
 def test_a_page_fetches_nothing_from_elsewhere_and_names_its_controls(
-    page: Page, lab: Lab, nasty: dict[str, str], measured: str, path: str
+    visits: tuple[Page, set[str | None]], lab: Lab, nasty: dict[str, str], measured: str, path: str, heading: str
 ) -> None:
-    hosts: set[str | None] = set()
-    page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
+    page, hosts = visits
 
-    page.goto(f"{lab.address}/{path.format(nasty=nasty[SCRIPT], measured=measured, group=quote(SCRIPT))}")
-    expect(page.locator("h1").first).to_be_visible()
+    go(page, f"{lab.address}/{path.format(nasty=nasty[SCRIPT], measured=measured, group=quote(SCRIPT))}")
+    expect(page.locator("h1").first).to_have_text(heading)
     if path.startswith(("speedup", "scaling", "placement")):
         expect(page.locator(".js-plotly-plot svg.main-svg").first).to_be_visible()
         typed = page.get_by_role("combobox", name="Run" if "placement" in path else "Group", exact=True)
@@ -141,7 +159,7 @@ def test_a_page_fetches_nothing_from_elsewhere_and_names_its_controls(
     )
     expect(main.locator(errors)).to_have_count(0)
     # `None` is what data: and blob: addresses have.
-    assert hosts <= {"127.0.0.1", None, ""}
+    assert {"127.0.0.1"} <= hosts <= {"127.0.0.1", None, ""}
     assert main.evaluate(NAMELESS) == []
 
 
@@ -182,8 +200,9 @@ def test_the_page_follows_the_readers_theme(context: BrowserContext, page: Page,
     assert background == ("rgb(18, 23, 28)" if dark else "rgb(255, 255, 255)")
 
 
-def test_start_can_be_reached_and_pressed_by_keyboard(page: Page, lab: Lab) -> None:
-    page.goto(f"{lab.address}/launch")
+def test_start_can_be_reached_and_pressed_by_keyboard(visited: Page, lab: Lab) -> None:
+    page = visited
+    go(page, f"{lab.address}/launch")
     start = page.get_by_role("button", name="Start", exact=True)
     expect(start).to_be_enabled()
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from experiments.results import Results
-from tests.browser.conftest import Lab, cells
+from tests.browser.conftest import Lab, cells, new_context, new_tab
 from training.names import RunStatus
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -86,67 +86,44 @@ def test_launch_watch_and_see_the_result(page: Page, lab: Lab) -> None:
     expect(page.get_by_role("heading", name="from-the-browser")).to_be_visible()
 
 
-def stop(page: Page) -> None:
-    page.get_by_role("button", name="Stop run").click()
-    page.get_by_role("button", name="Yes, stop it").click()
-
-
-def test_a_double_click_starts_one_run(page: Page, lab: Lab) -> None:
+def test_a_double_click_starts_one_run_which_a_reload_keeps_and_another_person_stops(page: Page, lab: Lab) -> None:
     open_launch(page, lab, "clicked-twice")
-    page.get_by_text("More: Data set options").click()
-    set_number(page, "Examples", 64)
-    set_number(page, "Epochs", 1)
-    expect(page.get_by_test_id("stCode").filter(has_text="epochs=1")).to_be_visible()
-
-    page.get_by_role("button", name="Start", exact=True).dblclick()
-
-    wait_for_one(lab, "clicked-twice")
-    time.sleep(5)
-    assert len(runs_named(lab, "clicked-twice")) == 1
-
-
-def test_a_reload_keeps_the_run_and_stop_ends_it(page: Page, lab: Lab) -> None:
-    open_launch(page, lab, "stop-me")
     page.get_by_text("More: Data set options").click()
     set_number(page, "Examples", 640)
     set_number(page, "Epochs", 2_000)
-    expect(page.get_by_test_id("stCode").filter(has_text="epochs=2000")).to_be_visible()
-    page.get_by_role("button", name="Start", exact=True).click()
+    # The browser needs the other core.
+    set_number(page, "CPU threads", 1)
+    expect(page.get_by_test_id("stCode").filter(has_text="cpu_threads=1")).to_be_visible()
+
+    page.get_by_role("button", name="Start", exact=True).dblclick()
+
+    run_id = wait_for_one(lab, "clicked-twice")["run_id"]
     page.get_by_role("link", name="Watch the run").click()
     expect(page.get_by_text(re.compile(r"(Training|Validating), epoch ([2-9]|\d{2,}) of 2000"))).to_be_visible(
         timeout=240_000
     )
-    run_id = wait_for_one(lab, "stop-me")["run_id"]
+    assert len(runs_named(lab, "clicked-twice")) == 1
 
     page.reload()
 
     # The same run, still training, for this and for any other session.
-    expect(page.get_by_role("heading", name="stop-me")).to_be_visible()
+    expect(page.get_by_role("heading", name="clicked-twice")).to_be_visible()
     expect(page.get_by_text(re.compile(r"(Training|Validating), epoch \d+ of 2000"))).to_be_visible()
-    assert len(runs_named(lab, "stop-me")) == 1
+    assert len(runs_named(lab, "clicked-twice")) == 1
 
-    stop(page)
-
-    expect(page.get_by_text("This run was stopped")).to_be_visible(timeout=60_000)
-    (run,) = runs_named(lab, "stop-me")
-    assert run["run_id"] == run_id
-    assert run["status"] == RunStatus.KILLED
-    assert run["epoch"] >= 1
-
-
-def test_a_second_person_sees_and_stops_the_same_live_run(page: Page, lab: Lab) -> None:
-    open_launch(page, lab, "seen-by-all")
-    set_number(page, "Epochs", 2_000)
-    expect(page.get_by_test_id("stCode").filter(has_text="epochs=2000")).to_be_visible()
-    page.get_by_role("button", name="Start", exact=True).click()
-    run_id = wait_for_one(lab, "seen-by-all")["run_id"]
-    assert page.context.browser
-    other = page.context.browser.new_context()
+    browser = page.context.browser
+    assert browser
+    page.close()
+    another = new_context(browser)
     try:
-        tab = other.new_page()
+        tab = new_tab(another)
         tab.goto(f"{lab.address}/?run={run_id}")
-        expect(tab.get_by_role("heading", name="seen-by-all")).to_be_visible()
-        stop(tab)
-        expect(tab.get_by_text("This run was stopped")).to_be_visible(timeout=120_000)
+        expect(tab.get_by_role("heading", name="clicked-twice")).to_be_visible()
+        tab.get_by_role("button", name="Stop run").click()
+        tab.get_by_role("button", name="Yes, stop it").click()
+        expect(tab.get_by_text("This run was stopped")).to_be_visible(timeout=60_000)
     finally:
-        other.close()
+        another.close()
+    (run,) = runs_named(lab, "clicked-twice")
+    assert (run["run_id"], run["status"]) == (run_id, RunStatus.KILLED)
+    assert run["epoch"] >= 1

@@ -63,7 +63,7 @@ def test_missing_packages_are_installed_without_a_question(clone: Clone) -> None
     assert clone.run().returncode == 0
     assert clone.called()[:2] == [
         "apt-get update --quiet",
-        "apt-get install --yes --quiet --no-install-recommends chromium dataset-fashion-mnist",
+        "apt-get install --yes --quiet --no-install-recommends chromium-headless-shell dataset-fashion-mnist",
     ]
 
 
