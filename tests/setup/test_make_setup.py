@@ -2,8 +2,10 @@
 because the real one would fetch a gigabyte; the last test runs the real one on an empty list.
 """
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -156,3 +158,25 @@ def test_a_virtual_environment_is_made_where_there_is_none(tmp_path: Path) -> No
     assert result.returncode == 0, result.stderr
     assert f"Set up: Python {'.'.join(str(part) for part in sys.version_info[:3])} in .venv" in result.stdout
     assert (tmp_path / ".venv" / ".installed-cuda-no").exists()
+
+
+def test_make_run_passes_a_service_managers_sigterm_on(machine: Machine) -> None:
+    """Ctrl-C reaches the whole group by itself, and e2e/test_make_run.py presses it; SIGTERM reaches make alone."""
+    program = machine.folder / ".venv" / "bin" / "python"
+    program.write_text(
+        "#!/bin/sh\n"
+        '[ "$1 $2" = "-m experiments.serve" ] || exit 0\n'
+        "trap 'echo ended in order; exit 0' TERM\n"
+        "echo up; while :; do sleep 0.1; done\n"
+    )
+    process = subprocess.Popen(
+        ["make", "run", "CUDA=no"], cwd=machine.folder, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout
+    try:
+        assert "up\n" in iter(process.stdout.readline, "")
+        process.terminate()
+        assert "ended in order" in process.communicate(timeout=60)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
