@@ -217,9 +217,7 @@ def _columns(runs: pd.DataFrame) -> dict[str, list[str]]:
     columns["machine"] = [
         model or (f"host {host}" if host else "") for model, host in zip(texts("cpu_model"), texts("host"), strict=True)
     ]
-    columns["gpu"] = [
-        gpu if kind == "gpu" else "none" for gpu, kind in zip(texts("gpu_model"), devices, strict=True)
-    ]
+    columns["gpu"] = [gpu if kind == "gpu" else "none" for gpu, kind in zip(texts("gpu_model"), devices, strict=True)]
     return {name: [text or NOT_RECORDED for text in columns[name]] for name in FIELDS}
 
 
@@ -330,7 +328,8 @@ def numbered(table: pd.DataFrame, ignoring: Iterable[str] = ()) -> pd.Series:
     """`cells` of runs whose frame of `fields` is known."""
     keys = [name for name in FIELDS if name not in set(ignoring)]
     numbers: dict[tuple[str, ...], int] = {}
-    found = [numbers.setdefault(each, len(numbers)) for each in zip(*(table[name].tolist() for name in keys))]
+    rows = zip(*(table[name].tolist() for name in keys), strict=True)
+    found = [numbers.setdefault(row, len(numbers)) for row in rows]
     return pd.Series(found, index=table.index, dtype="int64")
 
 

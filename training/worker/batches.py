@@ -191,7 +191,8 @@ class Validation:
     """Validation over a `Resident` split that counts every example exactly once, on any number of replicas.
 
     Whole batches run as training does. The tail is dealt out one example after the other; a replica that gets none of
-    it does nothing, so that no layer and no metric ever sees an empty batch.
+    it does nothing, so that no layer and no metric ever sees an empty batch: with oneDNN, a convolution of one has the
+    shape of its input (TensorFlow 2.21), and the next layer refuses that.
 
     Args:
         strategy: the run's strategy.

@@ -4,11 +4,11 @@ import typing
 
 import numpy as np
 
-from tests.support.fresh_process import run_python
+from tests.support.forked import run_python_forked
 
 
 def plan(script: str) -> typing.Any:
-    return run_python(
+    return run_python_forked(
         f"""
 import json, numpy as np
 from training.worker.batches import Plan

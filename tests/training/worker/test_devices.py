@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.support.fresh_process import run_python
+from tests.support.forked import run_python_forked
 
 pytestmark = pytest.mark.slow
 
 
 def configured(fields: dict, report: str, before: str = "") -> object:
     """Configures devices for a spec in a fresh process and evaluates `report` there."""
-    return run_python(
+    return run_python_forked(
         f"""
 import json
 import keras, tensorflow as tf
@@ -85,7 +85,7 @@ CASES = {
 
 def test_the_calls_that_set_gpus_up():
     """In one process for all cases: the fakes keep TensorFlow from fixing its devices."""
-    made = run_python(
+    made = run_python_forked(
         f"""
 import json
 import tensorflow as tf
@@ -106,7 +106,7 @@ print(json.dumps(made))
 @pytest.fixture(scope="module")
 def said(tmp_path_factory) -> dict:
     """What one process says of one thing after the other: importing TensorFlow takes longer than all of them."""
-    return run_python(
+    return run_python_forked(
         f"""
 import json, time
 from types import SimpleNamespace

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.support.fresh_process import run_python
+from tests.support.forked import run_python_forked
 from tests.support.training_run import TINY, phases, train
 from training.names import Metric
 from training.run_folder import Launch, RunFolder
@@ -24,7 +24,7 @@ def test_the_saved_model_is_one_that_mlflow_can_load_and_the_one_that_was_valida
     run = train(epochs=2, save_model=True, learning_rate=0.01)
     assert phases(run)[-3:] == ["saving", "measuring", "ended"]
     assert run.metric(Metric.TIME_STEP_ONE_EXAMPLE)
-    loss, shape = run_python(
+    loss, shape = run_python_forked(
         "import json, mlflow.tensorflow, numpy as np\n"
         "from training.datasets import synthetic\n"
         f"model = mlflow.tensorflow.load_model({str(run.folder.model)!r})\n"
@@ -40,7 +40,7 @@ def test_the_saved_model_is_one_that_mlflow_can_load_and_the_one_that_was_valida
 @pytest.fixture(scope="module")
 def without_a_run():
     """What is measured with XLA and without, and the median of ten calls: from one process, as TensorFlow is slow."""
-    return run_python(
+    return run_python_forked(
         "import itertools, json\n"
         "from types import SimpleNamespace\n"
         "from training.worker import diagnosis\n"

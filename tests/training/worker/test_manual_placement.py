@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.support.fresh_process import run_python
+from tests.support.forked import run_python_forked
 from training import catalog
 from training.worker import placement
 
@@ -72,7 +72,7 @@ def train(folder: Path, *cases: tuple[str, str, dict[str, str], str]) -> dict[st
     Returns:
         Name -> what it answered, and its placement table.
     """
-    answers = run_python(f"FOLDER, CASES = {str(folder)!r}, {cases!r}\n{SCRIPT}")
+    answers = run_python_forked(f"FOLDER, CASES = {str(folder)!r}, {cases!r}\n{SCRIPT}")
     return {
         name: (answers[name], placement.table(folder / f"{name}.log", catalog.WORKLOADS[workload].layers))
         for name, workload, _, _ in cases

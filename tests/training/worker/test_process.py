@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.training_run import TINY, phases, slowest_step, train
+from tests.support.training_run import TINY, phases, slowest_step, train, train_fresh
 from training import hardware
 from training.names import Metric, Tag
 from training.run_folder import Launch
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_run_reports_its_phases_epochs_windows_and_environment():
-    run = train(epochs=2, steps_per_execution=4)
+    run = train_fresh(epochs=2, steps_per_execution=4)
     assert run.exit_codes == (0,)
     assert run.end() == ("FINISHED", "")
     phases = [event["phase"] for event in run.events() if event["type"] == "phase"]
