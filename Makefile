@@ -19,6 +19,8 @@ SLOWEST := --durations=15 --durations-min=1
 # Most tests wait, or use one core: two files at a time, in the order that tests/conftest.py gives them. Three keep both
 # cores busy and are not done sooner, and starve those that have a deadline.
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+# The files of the tests that run alone: importing all the others takes longer than some of these tests.
+WITH_ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 .PHONY: help setup run test unit check format bench clean
 
@@ -49,7 +51,7 @@ run: setup  ## Starts MLflow, Ray, the controller and the page, and prints the a
 test: setup  ## Runs every test: most side by side, then those that need the machine for themselves.
 	@failed=0; \
 	$(IN_VENV) -m pytest $(SLOWEST) $(SIDE_BY_SIDE) -m "not alone" || failed=1; \
-	$(IN_VENV) -m pytest $(SLOWEST) -m alone || failed=1; \
+	$(IN_VENV) -m pytest $(SLOWEST) -m alone $(WITH_ALONE) || failed=1; \
 	exit $$failed
 
 unit: setup  ## Runs the quick tests only.

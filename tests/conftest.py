@@ -5,10 +5,14 @@ import os
 import shutil
 import tempfile
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pynvml
 import pytest
+
+if typing.TYPE_CHECKING:
+    from experiments.settings import Settings
 
 # Before any test module is imported: a default read at import time must not find the checkout's data folder, nor a
 # developer's tracking server or Ray cluster.
@@ -32,6 +36,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         key=lambda item: 2 * bool(item.get_closest_marker("browser")) + bool(item.get_closest_marker("slow")),
         reverse=side_by_side,
     )
+    for item in items:
+        # `make test` looks for them by this.
+        if item.get_closest_marker("alone") and "mark.alone" not in item.path.read_text():
+            raise pytest.UsageError(f"{item.nodeid} is marked `alone` elsewhere than in its own file")
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_tests and not _nvidia_gpus():
         for item in gpu_tests:
@@ -73,3 +81,31 @@ def _environment_stays() -> Iterator[None]:
     if os.environ != before:
         os.environ.clear()
         os.environ.update(before)
+
+
+# --- a data folder with a real MLflow store for each test: making one takes seconds, so one is made and then copied ---
+
+
+@pytest.fixture(scope="session")
+def store_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a prepared data folder."""
+    from tests.support.stores import settings_in
+
+    home = tmp_path_factory.mktemp("template") / "home"
+    database = settings_in(home).prepare().database
+    assert database is not None
+    return database
+
+
+@pytest.fixture
+def new_settings(store_template: Path, tmp_path: Path) -> Callable[[str], "Settings"]:
+    """Makes a data folder, ready to use, by its name."""
+    from tests.support.stores import copied
+
+    return lambda name: copied(store_template, tmp_path / name)
+
+
+@pytest.fixture
+def settings(new_settings: Callable[[str], "Settings"]) -> "Settings":
+    """A data folder of this test's own."""
+    return new_settings("home")

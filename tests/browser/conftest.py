@@ -19,10 +19,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from experiments.settings import Settings
-from tests.dashboard.conftest import copied
-from tests.experiments.conftest import store_template
-
-__all__ = ["store_template"]
+from tests.support.stores import copied
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CHROMIUM_FLAGS = [

@@ -1,9 +1,6 @@
 """The pages on a real MLflow store in a folder of the test's own."""
 
-import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,22 +10,10 @@ from streamlit.testing.v1 import AppTest
 
 from experiments.settings import Settings
 from tests.dashboard.seed import showcase
-from tests.experiments.conftest import new_settings, settings, settings_in, store_template
-
-__all__ = ["new_settings", "settings", "store_template"]
+from tests.support.stores import copied
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 OpenPage = Callable[..., AppTest]
-
-
-def copied(store: Path, home: Path) -> Settings:
-    """A data folder that starts as a copy of a prepared store."""
-    home.mkdir()
-    shutil.copy(store, home / "mlflow.db")
-    settings = settings_in(home).prepare()
-    with closing(sqlite3.connect(home / "mlflow.db")) as connection, connection:
-        connection.execute("UPDATE experiments SET artifact_location = ?", (settings.artifacts_folder.as_uri(),))
-    return settings
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -171,6 +171,9 @@ def gpu_scaling(settings: Settings, counts: Sequence[int] = (1, 2, 4, 8), repeat
     }
 
 
+_AT_ONCE = 800  # MLflow takes 1,000 params, tags and metrics together
+
+
 def add_run(
     settings: Settings,
     spec: RunSpec,
@@ -195,13 +198,15 @@ def add_run(
         Tag.PER_REPLICA_BATCH_SIZE: str(spec.per_replica_batch_size),
         **(tags or {}),
     }
+    points = points or []
     client.log_batch(
         run_id,
+        metrics=points[:_AT_ONCE],
         params=[Param(name, value[:6_000]) for name, value in queue.params(spec).items()],
         tags=[RunTag(name, value) for name, value in all_tags.items() if value],
     )
-    for start in range(0, len(points or []), 1_000):
-        client.log_batch(run_id, metrics=(points or [])[start : start + 1_000])
+    for start in range(_AT_ONCE, len(points), _AT_ONCE):
+        client.log_batch(run_id, metrics=points[start : start + _AT_ONCE])
     client.log_text(run_id, spec.to_json(), Artifact.SPEC)
     if environment is not None:
         client.log_text(run_id, json.dumps(environment), Artifact.ENVIRONMENT)

@@ -17,7 +17,7 @@ import pytest
 from dashboard import report
 from experiments import cli
 from experiments.settings import CHECKOUT, Settings
-from tests.dashboard.conftest import copied
+from tests.support.stores import copied
 from tests.support.timed_runs import GPU, repeats, timed_run
 from training.names import RunStatus
 from training.spec import RunSpec

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from experiments import cli
-from experiments.settings import CHECKOUT
+from experiments.settings import CHECKOUT, Settings
 
 TINY = [
     *("--set", "dataset=synthetic", "--set", "dataset_options.examples=320"),
@@ -95,8 +95,9 @@ def test_two_first_commands_at_once_on_a_fresh_data_folder(
     assert processes_of(home) == []
 
 
-def test_ctrl_c_in_the_middle_kills_the_run_and_keeps_its_epochs(tmp_path: Path) -> None:
-    command = start(tmp_path, "run", "--inline", "--json", *TINY, "--set", "epochs=5000")
+def test_ctrl_c_in_the_middle_kills_the_run_and_keeps_its_epochs(settings: Settings) -> None:
+    home = settings.home
+    command = start(home, "run", "--inline", "--json", *TINY, "--set", "epochs=5000")
     assert command.stderr is not None
     seen: list[str] = []
     for line in command.stderr:
@@ -113,4 +114,4 @@ def test_ctrl_c_in_the_middle_kills_the_run_and_keeps_its_epochs(tmp_path: Path)
     assert record["reason"]
     assert "loss" in record["metrics"], "finished epochs are kept"
     assert taken < 60, f"{taken:.0f} s"
-    assert processes_of(tmp_path) == []
+    assert processes_of(home) == []

@@ -6,7 +6,7 @@ import pytest
 
 from experiments import admission, capacity
 from experiments.capacity import Capacity
-from tests.experiments.conftest import settings_in
+from tests.support.stores import settings_in
 from training.datasets import availability
 from training.spec import RunSpec
 from training.spec_rules import Severity

@@ -12,8 +12,8 @@ from experiments import controller as module
 from experiments import queue
 from experiments.controller import AlreadyDrivenError, Controller, only_controller
 from experiments.engines.base import FOREGROUND, EngineStatus
-from tests.experiments.conftest import settings_in
 from tests.support.scripted_engine import ScriptedEngine
+from tests.support.stores import settings_in
 from training.names import Metric, RunStatus, Tag
 from training.run_folder import RunFolder
 from training.spec import RunSpec

@@ -21,7 +21,7 @@ from mlflow import MlflowClient
 from experiments import admission, queue, results
 from experiments.queue import UnknownRun, cancel, is_unfinished, submit
 from experiments.settings import CHECKOUT, ExperimentDeletedError, Settings
-from tests.experiments.conftest import settings_in
+from tests.support.stores import settings_in
 from training.names import Artifact, RunStatus, Tag
 from training.run_folder import RunFolder
 from training.spec import RunSpec, SpecError

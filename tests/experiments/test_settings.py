@@ -12,7 +12,7 @@ import pytest
 
 from experiments.locks import LockTimeout, file_lock
 from experiments.settings import CHECKOUT, ExperimentDeletedError, Settings, SettingsError, sqlite_path, sqlite_uri
-from tests.experiments.conftest import settings_in
+from tests.support.stores import settings_in
 
 
 def test_defaults_lie_in_the_checkout_and_on_this_machine() -> None:

@@ -51,7 +51,7 @@ def make_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
         if head is not None:
             made.append(RayEngine(head.settings(tmp_path), command))
         else:
-            from tests.experiments.conftest import settings_in
+            from tests.support.stores import settings_in
 
             made.append(InlineEngine(settings_in(tmp_path), command))
         return made[-1]

@@ -20,8 +20,8 @@ from experiments.capacity import Request
 from experiments.engines import ray_engine
 from experiments.engines.base import EngineError, EngineStatus, EngineUnavailableError
 from experiments.engines.ray_engine import RayEngine
-from tests.experiments.conftest import settings_in
 from tests.experiments.engines.conftest import is_alive, python, wait_for_end, wait_for_text
+from tests.support.stores import settings_in
 from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 

@@ -1,6 +1,7 @@
 """A real MLflow store, run folders in it, and stand-ins for training processes: scripts that write a real journal."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -39,9 +40,10 @@ def epoch(number, loss=0.5, seconds=0.0):
 
 
 @pytest.fixture(scope="session")
-def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+def tracking_uri(store_template: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A SQLite store with one experiment; its database in WAL mode, as the product's own is."""
     home = tmp_path_factory.mktemp("store")
+    shutil.copy(store_template, home / "mlflow.db")
     uri = f"sqlite:///{home}/mlflow.db"
     MlflowClient(uri).create_experiment("runs", artifact_location=(home / "artifacts").as_uri())
     with closing(sqlite3.connect(home / "mlflow.db")) as connection:
