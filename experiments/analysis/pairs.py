@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from experiments.analysis.baselines import matching, naturalness, row_of
 from experiments.analysis.comparable import (
     FIELDS,
     QUESTIONS,
@@ -15,12 +16,9 @@ from experiments.analysis.comparable import (
     cells,
     checks,
     fields,
-    matching,
     may_differ,
-    naturalness,
     numbered,
     own,
-    row_of,
 )
 
 MOST_NEAREST = 3

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from experiments.analysis.baselines import matching, naturalness, row_of
 from experiments.analysis.comparable import (
     FIELDS,
     QUESTIONS,
@@ -14,13 +15,10 @@ from experiments.analysis.comparable import (
     cells,
     check,
     fields,
-    matching,
     may_differ,
-    naturalness,
     notes_of,
     numbered,
     own,
-    row_of,
 )
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.intervals import corrected

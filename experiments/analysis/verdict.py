@@ -12,7 +12,8 @@ from enum import StrEnum
 import numpy as np
 import pandas as pd
 
-from experiments.analysis.comparable import BatchRule, NotThereError, Thing, baselines
+from experiments.analysis.baselines import baselines
+from experiments.analysis.comparable import BatchRule, NotThereError, Thing
 from experiments.analysis.timing import RULE
 from experiments.wording import count
 from training.names import Metric
@@ -156,8 +157,7 @@ def _for_a_step_time(run_id: str, steady: pd.DataFrame) -> str:
 
 def _reference_steps(runs: pd.DataFrame, run_id: str, states: dict[str, dict], thing: Thing) -> pd.DataFrame:
     """Comparable runs by one thing: [run_id, replicas (in all), batch (per replica), seconds (per step)]."""
-    rule = BatchRule.FIXED_PER_REPLICA
-    others = runs[runs["run_id"].isin(baselines(runs, run_id, thing, rule)["run_id"])]
+    others = runs[runs["run_id"].isin(baselines(runs, run_id, thing, rule=BatchRule.FIXED_PER_REPLICA))]
     rows = [
         (other["run_id"], float(other["total_replicas"]), float(other["per_replica_batch_size"]), seconds)
         for other in others.to_dict("records")
@@ -296,7 +296,4 @@ def references(runs: pd.DataFrame, run_id: str, most: int = 30) -> list[str]:
         KeyError: an unknown run.
     """
     things = (Thing.REPLICAS, Thing.WORKERS, Thing.BATCH)
-    found = {
-        other for thing in things for other in baselines(runs, run_id, thing, BatchRule.FIXED_PER_REPLICA)["run_id"]
-    }
-    return [other for other in runs["run_id"] if other in found][:most]
+    return baselines(runs, run_id, *things, rule=BatchRule.FIXED_PER_REPLICA)[:most]

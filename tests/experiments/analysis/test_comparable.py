@@ -2,7 +2,9 @@
 
 import pytest
 
-from experiments.analysis.comparable import FIELDS, BatchRule, Thing, baselines, cells, check, fields, naturalness
+from experiments.analysis.baselines import baselines, naturalness
+from experiments.analysis.comparable import FIELDS, BatchRule, Thing, cells, check, fields
+from experiments.analysis.tables import suggestions
 from tests.experiments.analysis import frames
 
 GPU = {"device": "gpu", "gpu_model": "A GPU", "cpu_threads": None}
@@ -23,7 +25,7 @@ def test_case_a7_precision_is_no_part_of_a_device_effect():
         {"run_id": "a", "precision": "mixed_float16"}, {"run_id": "b", **GPU, "precision": "mixed_float16"}
     )
     assert check(both, "a", "b", Thing.DEVICE).in_the_way == ("precision: mixed_float16, emulated / mixed_float16",)
-    assert baselines(both, "b", Thing.DEVICE).empty
+    assert baselines(both, "b", Thing.DEVICE) == []
     # What the emulation costs on the CPU itself is a fair question.
     same = frames.runs({"run_id": "a"}, {"run_id": "b", "precision": "mixed_float16"})
     assert check(same, "a", "b", Thing.PRECISION).possible
@@ -138,7 +140,7 @@ def test_equal_runs_have_nothing_to_compare():
     assert "nothing to compare" in found.in_the_way[0]
 
 
-def test_baselines_of_a_gpu_run_are_the_matching_cpu_runs_most_repeats_first():
+def test_baselines_of_a_gpu_run_are_the_matching_cpu_runs_of_which_the_most_repeated_is_suggested():
     runs = frames.runs(
         {"run_id": "gpu", **GPU},
         {"run_id": "lone", "cpu_threads": 2},
@@ -147,13 +149,12 @@ def test_baselines_of_a_gpu_run_are_the_matching_cpu_runs_most_repeats_first():
         {"run_id": "other", "precision": "mixed_bfloat16"},
         {"run_id": "gpu2", **GPU},
     )
-    found = baselines(runs, "gpu", Thing.DEVICE)
-    assert list(found["run_id"]) == ["cpu1", "cpu2", "lone"]
-    assert list(found["repeats"]) == [2, 2, 1]
-    assert found["differs"][0].startswith("device: cpu / gpu; cpu_threads: 1 /")
+    assert baselines(runs, "gpu", Thing.DEVICE) == ["lone", "cpu1", "cpu2"]
+    found = suggestions(runs.assign(status="FINISHED")).set_index("thing")
+    assert found.loc["device", "baseline"] == "cpu1"
 
 
-def test_baselines_of_a_scaled_run_start_with_one_replica():
+def test_baselines_of_a_scaled_run_and_how_natural_each_is():
     mirrored = {"device": "gpu", "gpu_model": "A GPU", "strategy": "mirrored"}
     runs = frames.runs(
         {"run_id": "four", **mirrored, "replicas": 4},
@@ -161,8 +162,9 @@ def test_baselines_of_a_scaled_run_start_with_one_replica():
         {"run_id": "one", "device": "gpu", "gpu_model": "A GPU"},
         {"run_id": "plain", **mirrored, "replicas": 4, "seed": 1},
     )
-    assert list(baselines(runs, "four", Thing.REPLICAS)["run_id"]) == ["one", "two"]
-    assert baselines(runs, "four", Thing.WORKERS).empty
+    assert baselines(runs, "four", Thing.REPLICAS) == ["two", "one"]
+    assert baselines(runs, "four", Thing.WORKERS) == []
+    assert naturalness(fields(runs), Thing.REPLICAS).to_dict() == {"four": 4, "two": 2, "one": 1, "plain": 4}
 
 
 def test_an_unknown_run_is_an_error():

@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.analysis.comparable import QUESTIONS, Thing, baselines
+from experiments.analysis.baselines import baselines
+from experiments.analysis.comparable import QUESTIONS, Thing
 from experiments.analysis.pairs import natural, nearest, ordered, others, pair
 from tests.experiments.analysis import frames
 
@@ -51,7 +52,7 @@ def test_what_only_follows_from_a_thing_is_not_that_thing(thing, other):
     runs = frames.runs({"run_id": "a"}, {"run_id": "b", **other})
     found = pair(runs, "a", "b")
     assert (found.check.possible, found.thing) == (True, thing)
-    assert list(baselines(runs, "a", found.thing, found.rule)["run_id"]) == ["b"]
+    assert baselines(runs, "a", found.thing, rule=found.rule) == ["b"]
 
 
 def test_every_other_configuration_stands_beside_a_run_the_nearest_first():
