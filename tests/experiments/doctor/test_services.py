@@ -24,6 +24,12 @@ def settings(tmp_path) -> Settings:
     return Settings.from_environment({"SPEEDUP_LAB_HOME": str(tmp_path / "home")})
 
 
+@pytest.fixture
+def prepared(new_settings) -> Settings:
+    """With a store."""
+    return new_settings("home")
+
+
 class TestDataSets:
     def test_one_that_is_here_one_that_can_come_and_one_that_cannot(self):
         here = services.dataset_finding(Availability("digits", True, "scikit-learn", "", False))
@@ -59,15 +65,13 @@ class TestTracking:
         assert [each.level for each in services.tracking(settings)] == [Level.OK]
         assert not settings.home.exists()
 
-    def test_our_own_store_answers(self, settings):
-        settings.prepare()
-        (found,) = services.tracking(settings)
+    def test_our_own_store_answers(self, prepared):
+        (found,) = services.tracking(prepared)
         assert (found.level, found.title) == (Level.OK, "the tracking store answers")
 
-    def test_a_deleted_experiment_names_the_command_that_restores_it(self, settings):
-        settings.prepare()
-        settings.client().delete_experiment(settings.experiment_id())
-        (found,) = services.tracking(settings)
+    def test_a_deleted_experiment_names_the_command_that_restores_it(self, prepared):
+        prepared.client().delete_experiment(prepared.experiment_id())
+        (found,) = services.tracking(prepared)
         assert found.level is Level.PROBLEM
         assert "python -m experiments restore" in found.remedy
 
@@ -105,9 +109,8 @@ class TestTracking:
         (found,) = services._server_trouble(uri)
         assert found.title == "the tracking server answers 500"
 
-    def test_a_file_store_and_a_cluster_do_not_go_together(self, settings):
-        settings.prepare()
-        remote = Settings(settings.home, settings.tracking_uri, ray_address="http://head.example.org:8265")
+    def test_a_file_store_and_a_cluster_do_not_go_together(self, prepared):
+        remote = Settings(prepared.home, prepared.tracking_uri, ray_address="http://head.example.org:8265")
         assert [each.level for each in services.tracking(remote)] == [Level.WARNING, Level.OK]
 
     def test_an_old_mlruns_folder_is_named(self, tmp_path):
