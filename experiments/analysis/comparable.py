@@ -195,11 +195,8 @@ def _columns(runs: pd.DataFrame) -> dict[str, list[str]]:
     def texts(name: str) -> list[str]:
         return [_text(value) for value in runs[name].tolist()]
 
-    columns = {
-        name: texts(name)
-        for name in FIELDS
-        if name in runs and name not in ("jit_compile", "dataset_options", "cpu_threads", "manual_placement")
-    }
+    derived = ("jit_compile", "dataset_options", "cpu_threads", "manual_placement", "machine", "gpu")
+    columns = {name: texts(name) for name in FIELDS if name not in derived}
     devices = columns["device"]
     asked, resolved = texts("jit_compile"), texts("jit_compile_resolved")
     columns["jit_compile"] = [seen or wanted for seen, wanted in zip(resolved, asked, strict=True)]
@@ -288,7 +285,7 @@ def check(
     return answer
 
 
-def checks(runs: pd.DataFrame, baseline: str, candidate: str, questions: Questions = QUESTIONS) -> list[Check]:
+def checks(runs: pd.DataFrame, baseline: str, candidate: str, questions: Questions) -> list[Check]:
     """`check` for several questions about the same two runs.
 
     Raises:

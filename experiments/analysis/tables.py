@@ -324,12 +324,12 @@ def suggestions_for(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
         KeyError: an unknown baseline.
     """
     table = fields(runs[(runs["status"] == "FINISHED") | (runs["run_id"] == baseline)])
-    chosen = row_of(table, baseline)
+    chosen, repeats = row_of(table, baseline), _repeats(table, baseline)
     rows = []
     for thing, rule in QUESTIONS:
         others = matching(table, chosen, thing, rule)
         if others.any():
-            rows.append(_suggestion(table[others | _repeats(table, baseline)], thing, rule, baseline))
+            rows.append(_suggestion(table[others | repeats], thing, rule, baseline))
     return pd.DataFrame(rows, columns=list(SUGGESTION_COLUMNS)).astype(SUGGESTION_COLUMNS)
 
 

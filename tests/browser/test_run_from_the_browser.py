@@ -113,12 +113,12 @@ def test_a_double_click_starts_one_run_which_a_reload_keeps_and_another_person_s
 
     browser = page.context.browser
     assert browser
-    page.close()
     another = new_context(browser)
     try:
         tab = new_tab(another)
         tab.goto(f"{lab.address}/?run={run_id}")
         expect(tab.get_by_role("heading", name="clicked-twice")).to_be_visible()
+        page.close()
         tab.get_by_role("button", name="Stop run").click()
         tab.get_by_role("button", name="Yes, stop it").click()
         expect(tab.get_by_text("This run was stopped")).to_be_visible(timeout=60_000)

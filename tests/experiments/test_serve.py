@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,6 +136,20 @@ def test_a_long_data_folder_gets_a_short_link_that_goes_away(tmp_path: Path) -> 
         assert (home / "there").exists()
     assert not short.parent.exists()
     assert (home / "there").exists()
+
+
+def test_the_link_of_a_killed_one_is_removed_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    home = tmp_path / ("long" * 20)
+    home.mkdir()
+    with tempfile.TemporaryDirectory(prefix="lab-", dir="/tmp") as others:
+        Path(others, "home").symlink_to(tmp_path)
+        left = Path(tempfile.mkdtemp(prefix="lab-", dir="/tmp"))
+        (left / "home").symlink_to(home)
+        with serve._short_name(home):
+            assert not left.exists()
+            assert Path(others, "home").is_symlink()
+    assert home.exists()
 
 
 def test_a_temporary_folder_that_is_too_long_itself_is_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 """`make setup` on machines that are not this one: old Pythons, NVIDIA drivers, broken installs. pip is a stand-in here,
-because the real one would fetch a gigabyte; the last test runs the real one on an empty list.
+because the real one would fetch a gigabyte; one test runs the real one on an empty list.
 """
 
 import contextlib
@@ -13,6 +13,15 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def environ() -> dict[str, str]:
+    """This environment without what was said to the make that runs the tests."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHON", "CUDA", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    }
 
 
 class Machine:
@@ -40,9 +49,14 @@ class Machine:
 
     def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs make there."""
-        environ = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "CUDA", "MAKEFLAGS")}
         return subprocess.run(
-            ["make", *arguments], cwd=self.folder, env=environ, capture_output=True, text=True, check=False, timeout=120
+            ["make", *arguments],
+            cwd=self.folder,
+            env=environ(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
 
     def asked_of_pip(self) -> list[str]:
@@ -170,7 +184,12 @@ def test_make_run_passes_a_service_managers_sigterm_on(machine: Machine) -> None
         "echo up; while :; do sleep 0.1; done\n"
     )
     process = subprocess.Popen(
-        ["make", "run", "CUDA=no"], cwd=machine.folder, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ["make", "run", "CUDA=no"],
+        cwd=machine.folder,
+        env=environ(),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout
     try:

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 import traceback
 import typing
 from collections.abc import Callable, Mapping
@@ -50,15 +51,20 @@ def run_forked(
     Returns:
         The exit code, -N when signal N killed it; None when it took too long.
     """
-    process = _forkserver().Process(
-        target=_call, args=(what, arguments, dict(environment), str(folder), str(stdout), str(stderr)), daemon=True
-    )
-    process.start()
-    process.join(timeout)
-    code = process.exitcode
-    if code is None:
-        process.kill()
-        process.join()
+    # What TensorFlow writes there it removes at exit only, which a forked process does not reach.
+    with tempfile.TemporaryDirectory(prefix="forked-") as temporary:
+        process = _forkserver().Process(
+            target=_call,
+            args=(what, arguments, {**environment, "TMPDIR": temporary}, str(folder), str(stdout), str(stderr)),
+            daemon=True,
+        )
+        process.start()
+        try:
+            process.join(timeout)
+            code = process.exitcode
+        finally:
+            process.kill()
+            process.join()
     process.close()
     return code
 
@@ -71,6 +77,9 @@ def _call(
     stdout: str,
     stderr: str,
 ) -> None:
+    # A fork server goes on without what it could not import.
+    assert "tensorflow" in sys.modules
+    threading.Thread(target=_end_with_the_tests, daemon=True).start()
     for descriptor, path in ((1, stdout), (2, stderr)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.dup2(file, descriptor)
@@ -79,18 +88,28 @@ def _call(
     sys.stdout, sys.stderr = (open(descriptor, "w", buffering=1, closefd=False) for descriptor in (1, 2))  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # to be asked for anew
     os.chdir(folder)
     try:
         code = what(*arguments)
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
     # As abrupt as the end of a forked process is; what TensorFlow would do at exit is done in fresh ones.
-    os._exit(code or 0)
+    os._exit(code)
+
+
+def _end_with_the_tests() -> None:
+    tests = multiprocessing.parent_process()
+    assert tests
+    tests.join()
+    os._exit(1)
 
 
 def run_python_forked(script: str, environment: dict[str, str] | None = None, timeout: float = 120) -> typing.Any:

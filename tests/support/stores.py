@@ -19,5 +19,8 @@ def copied(store: Path, home: Path) -> Settings:
     shutil.copy(store, home / "mlflow.db")
     settings = settings_in(home).prepare()
     with closing(sqlite3.connect(home / "mlflow.db")) as connection, connection:
-        connection.execute("UPDATE experiments SET artifact_location = ?", (settings.artifacts_folder.as_uri(),))
+        connection.execute(
+            "UPDATE experiments SET artifact_location = ? WHERE name = ?",
+            (settings.artifacts_folder.as_uri(), settings.experiment),
+        )
     return settings

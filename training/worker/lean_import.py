@@ -33,8 +33,9 @@ def lean_import() -> Iterator[None]:
     Whoever imports them later, a workload for one, gets them. Only `keras.wrappers` and the galleries of
     `keras.visualization` then do without.
 
-    Nor does Python look for garbage meanwhile: 3,000 modules make little of it and stay, and looking through them again
-    and again is an eighth of the import's time. What is there at the end is left out of later searches too.
+    Nor does any thread look for garbage meanwhile: 3,300 modules make little of it and stay, and looking through them
+    again and again is a seventh of the import's time. What is there at the end, also of other threads, is left out of
+    later searches too.
     """
     refused = _Refused()
     collected = gc.isenabled()

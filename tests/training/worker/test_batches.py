@@ -1,4 +1,4 @@
-"""Which examples a replica gets, in a fresh process where TensorFlow must run."""
+"""Which examples a replica gets, in a process of its own where TensorFlow must run."""
 
 import typing
 

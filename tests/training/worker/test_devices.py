@@ -8,7 +8,7 @@ pytestmark = pytest.mark.slow
 
 
 def configured(fields: dict, report: str, before: str = "") -> object:
-    """Configures devices for a spec in a fresh process and evaluates `report` there."""
+    """Configures devices for a spec in a process of its own and evaluates `report` there."""
     return run_python_forked(
         f"""
 import json
@@ -105,7 +105,7 @@ print(json.dumps(made))
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory) -> dict:
-    """What one process says of one thing after the other: importing TensorFlow takes longer than all of them."""
+    """What one process says of one thing after the other."""
     return run_python_forked(
         f"""
 import json, time

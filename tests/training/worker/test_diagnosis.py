@@ -39,7 +39,7 @@ def test_the_saved_model_is_one_that_mlflow_can_load_and_the_one_that_was_valida
 
 @pytest.fixture(scope="module")
 def without_a_run():
-    """What is measured with XLA and without, and the median of ten calls: from one process, as TensorFlow is slow."""
+    """What is measured with XLA and without, and the median of ten calls."""
     return run_python_forked(
         "import itertools, json\n"
         "from types import SimpleNamespace\n"

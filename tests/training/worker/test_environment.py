@@ -8,9 +8,10 @@ import pytest
 from tests.support.fresh_process import run_python
 
 SCRIPT = """
-import json, os, sys, time
+import gc, json, os, sys, time
 from training.worker import environment
 environment.describe()
+gc.enable()  # it is off while TensorFlow is imported
 times = []
 for _ in range(5):
     began = time.process_time()

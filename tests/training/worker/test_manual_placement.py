@@ -1,4 +1,4 @@
-"""Manual placement in fresh processes with two logical CPUs: where variables are, and what the placement log says."""
+"""Manual placement in processes with two logical CPUs: where variables are, and what the placement log says."""
 
 from pathlib import Path
 
