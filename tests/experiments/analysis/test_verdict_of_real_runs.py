@@ -35,10 +35,11 @@ def history_of(run: Outcome) -> pd.DataFrame:
 
 
 def verdict_of(**fields: typing.Any) -> Verdict:
-    """Of the first of three runs that had a steady state: where something else takes the machine, there is none."""
+    """Of the first of three runs: the next one where there is none, as something else took the machine meanwhile and no
+    steady state was seen."""
     for seed in range(3):
         found, steady = _verdict_of(seed=seed, **fields)
-        if steady:
+        if steady or found.cause is not Cause.UNKNOWN:
             break
         print(f"no steady state with seed {seed}")
     return found
