@@ -111,6 +111,7 @@ QUESTIONS = [
     (thing, rule) for thing in Thing for rule in (BatchRule if thing in _SCALING else (BatchRule.FIXED_GLOBAL,))
 ]
 """Everything that runs can be compared by."""
+Questions = Sequence[tuple[Thing, BatchRule]]
 NOT_RECORDED = "not recorded"
 _COMMIT_SHOWN = 9
 
@@ -262,9 +263,6 @@ def _notes(runs: pd.DataFrame, columns: dict[str, list[str]]) -> tuple[str, ...]
     notes += [f"on other hosts: {' / '.join(hosts)}"] if len(hosts) > 1 else []
     notes += [f"different versions of Speedup Lab: {' / '.join(commits)}"] if len(commits) > 1 else []
     return tuple(notes)
-
-
-Questions = Sequence[tuple[Thing, BatchRule]]
 
 
 def check(
