@@ -62,7 +62,7 @@ def test_stop_asks_the_supervisor_and_nothing_is_left(make_engine, new_launch):
     engine.stop(handle)
     engine.stop(handle)
     assert wait_for_end(engine, handle).status is EngineStatus.STOPPED
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert Path(launch.folder, "asked").exists()
     assert_gone([pid])
     engine.stop(handle)

@@ -114,7 +114,7 @@ def test_killed_worker_ends_the_others(new_run, gang_of, ended, losses, alive):
     """
     began = time.monotonic()
     assert supervise(folder, gang_of(folder, script)) == 1
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     run = ended(folder)
     assert (run.info.status, run.data.tags[Tag.REASON]) == ("FAILED", "worker 1 exited -9 in epoch 2")
     assert losses(folder) == [(0, 0.5)]
@@ -148,7 +148,7 @@ def test_worker_that_never_joins(new_run, gang_of, ended, alive):
     # Worker 1 writes nothing at all: its journal is opened by the preamble, but stays empty.
     began = time.monotonic()
     assert supervise(folder, gang_of(folder, script)) == 1
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     run = ended(folder)
     assert (run.info.status, run.data.tags[Tag.REASON]) == ("FAILED", "worker 1 of 2 never joined")
 

@@ -84,7 +84,7 @@ def test_what_a_child_used_is_kept_when_it_ends():
 
 
 def test_each_of_several_workers_by_its_own(busy):
-    idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    idle = subprocess.Popen(["sleep", "60"])
     both = Sampler(lambda: {idle.pid: 0, busy.pid: 1}, cpus=4, workers=2)
     alone = Sampler(lambda: {busy.pid: 0}, cpus=4)
     both.sample(), alone.sample()
@@ -95,7 +95,7 @@ def test_each_of_several_workers_by_its_own(busy):
     idle.wait()
     assert values["system/worker_0_cpu_percentage"] < 5
     # Each has two of the four CPUs.
-    assert values["system/worker_1_cpu_percentage"] == pytest.approx(2 * values[Metric.SYSTEM_CPU], rel=0.1)
+    assert values["system/worker_1_cpu_percentage"] == pytest.approx(2 * values[Metric.SYSTEM_CPU], rel=0.3)
     assert values["system/worker_1_cpu_percentage"] > 5
     assert 120 < values["system/worker_1_memory_megabytes"] < 250
     assert values["system/worker_0_memory_megabytes"] < 60
