@@ -8,32 +8,18 @@ from dataclasses import dataclass
 import pandas as pd
 
 from experiments import results
-from experiments.analysis import curve, tables, validity
+from experiments.analysis import curve, tables, timing, validity
 from experiments.analysis.comparable import BatchRule, Thing
 from experiments.analysis.evidence import Evidence, gather
 from experiments.analysis.scaling import curves
 from experiments.analysis.verdict import Verdict, references, verdict
 from experiments.settings import Settings
-from training.names import Metric, RunStatus
+from training.names import RunStatus
 
 MOST_POINTS_KEPT = 3_000_000
 
-# Of a reference only the timing counts, and what makes it doubtful: a run has more metrics, each a read of its own.
-_OF_REFERENCES = (
-    Metric.WINDOW,
-    Metric.TIME_EPOCH_TRAIN,
-    Metric.TIME_EPOCH_VALIDATION,
-    Metric.EXAMPLES_PER_SECOND,
-    Metric.OTHERS_CPU,
-    Metric.RUNNABLE_THREADS,
-    Metric.CPU_STEAL,
-    Metric.CPU_THROTTLED,
-    *(
-        name.format(index=index)
-        for name in (Metric.GPU_OTHERS, Metric.GPU_CLOCK, Metric.GPU_THROTTLED)
-        for index in range(64)
-    ),
-)
+# Of most runs only the timing counts, and what makes it doubtful: a run has more metrics, each a read of its own.
+_TIMING = (*timing.METRICS, *validity.METRICS)
 
 ReadHistories = Callable[[list[str], Collection[str] | None], pd.DataFrame]
 """(run ids, metric names; None for all) -> what `experiments.results.histories` gives of them, or more metrics."""
@@ -94,11 +80,15 @@ def runs_of(settings: Settings, group: str = "") -> pd.DataFrame:
 
 
 def of(
-    settings: Settings, runs: pd.DataFrame, run_ids: Iterable[str], put_back: frozenset[str] = frozenset()
+    settings: Settings,
+    runs: pd.DataFrame,
+    run_ids: Iterable[str],
+    put_back: frozenset[str] = frozenset(),
+    metrics: Collection[str] | None = _TIMING,
 ) -> Evidence:
-    """What was measured in some of the runs, in the order of `runs`."""
+    """What was measured in some of the runs, in the order of `runs`; its history holds these metrics, None for all."""
     mine = runs[runs["run_id"].isin(list(run_ids))].reset_index(drop=True)
-    return gather(mine, results.histories(settings, list(mine["run_id"])), put_back)
+    return gather(mine, results.histories(settings, list(mine["run_id"]), metrics), put_back)
 
 
 def speedups(
@@ -110,9 +100,8 @@ def speedups(
     put_back: frozenset[str] = frozenset(),
 ) -> tables.Speedups:
     """Every configuration that matches a baseline run, against it."""
-    return tables.speedups(
-        of(settings, runs, tables.to_compare(runs, baseline, thing, rule), put_back), baseline, thing, rule
-    )
+    compared = tables.to_compare(runs, baseline, thing, rule)
+    return tables.speedups(of(settings, runs, compared, put_back), baseline, thing, rule)
 
 
 def scaling(
@@ -122,14 +111,14 @@ def scaling(
     efficiency: float = curve.EFFICIENCY,
     put_back: frozenset[str] = frozenset(),
 ) -> tuple[Evidence, curve.ScalingCurve]:
-    """One scaling curve among these runs, with the evidence behind it.
+    """One scaling curve among these runs, with the evidence behind it, whose history holds every metric.
 
     Raises:
         KeyError: no such curve.
     """
     found = curves(runs)
     mine = found.loc[found["key"] == key, "run_id"]
-    evidence = of(settings, runs, mine, put_back)
+    evidence = of(settings, runs, mine, put_back, metrics=None)
     return evidence, curve.read(evidence, key, efficiency)
 
 
@@ -193,7 +182,7 @@ def judgement(
     near = (runs[same] == run[same]).all(axis=1) & (runs["status"] == RunStatus.FINISHED)
     runs = runs[near | (runs["run_id"] == run_id)].reset_index(drop=True)
     others = references(runs, run_id)
-    history = pd.concat([read([run_id], None), read(others, _OF_REFERENCES)], ignore_index=True)
+    history = pd.concat([read([run_id], None), read(others, _TIMING)], ignore_index=True)
     together = gather(runs[runs["run_id"].isin([run_id, *others])].reset_index(drop=True), history)
     flags = together.flags
     doubtful = flags[flags["excludes"] & ((flags["flag"] != "simulated") | (not run["simulated"]))]

@@ -278,6 +278,8 @@ _SERIES = {
     Metric.TIME_EPOCH_VALIDATION: "validation",
     Metric.EXAMPLES_PER_SECOND: "rate",
 }
+METRICS = tuple(_SERIES)
+"""What `steady_states` reads of a history."""
 
 
 def windows(points: pd.DataFrame, global_batch_size: float, steps_per_execution: float) -> pd.DataFrame:

@@ -53,6 +53,13 @@ _ON_GPUS = {
     "gpu_throttled": (Metric.GPU_THROTTLED, "the GPU throttled"),
     "gpu_clock": (Metric.GPU_CLOCK, "the GPU's clock moved"),
 }
+_MOST_GPUS = 64
+METRICS = (
+    Metric.WINDOW,
+    *(metric for metric, _ in _SAMPLED.values()),
+    *(template.format(index=index) for template, _ in _ON_GPUS.values() for index in range(_MOST_GPUS)),
+)
+"""What `flags` reads of a history."""
 
 Found = Iterator[tuple[str, bool, str]]
 
