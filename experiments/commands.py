@@ -71,8 +71,8 @@ def submit(settings: Settings, options: argparse.Namespace, answer: typing.TextI
 
 def _tell_other_fields(settings: Settings, run_id: str, spec: RunSpec) -> None:
     """Says when a submission token had made its run before, with another spec: that one stands."""
-    there = results.spec(settings, run_id).to_dict()
-    others = [name for name, value in spec.to_dict().items() if there[name] != value and name != "user"]
+    there = results.record(settings, run_id)["spec"] or {}  # as written: another version's may have other fields
+    others = [name for name, value in spec.to_dict().items() if there.get(name) != value and name != "user"]
     if others:
         say(f"run {run_id} was submitted with this token before, and stays as it is: it differs in {', '.join(others)}")
 

@@ -9,7 +9,7 @@ from dashboard import analyses
 from dashboard.components import address, note, speedup_table
 from experiments.analysis import pairs
 from experiments.analysis.comparable import BatchRule, Thing, cells
-from experiments.analysis.tables import in_words
+from experiments.analysis.field_words import in_words
 from experiments.wording import count
 from training.names import RunStatus
 

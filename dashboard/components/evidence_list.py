@@ -8,7 +8,7 @@ import streamlit as st
 from dashboard.components import address, status
 from experiments.analysis.comparable import FIELDS, fields
 from experiments.analysis.evidence import Evidence
-from experiments.analysis.tables import in_words
+from experiments.analysis.field_words import in_words
 from experiments.wording import count, number, percent
 
 BACK = "back"

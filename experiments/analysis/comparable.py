@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import pandas as pd
 
+from experiments.analysis.field_words import difference, term
 from training import catalog
 
 
@@ -225,7 +226,7 @@ class Check:
 
     Attributes:
         possible: whether they may.
-        in_the_way: fields that differ and must not, each as "field: baseline / candidate".
+        in_the_way: fields that differ and must not, each as "field: baseline / candidate", in a reader's words.
         differs: fields that differ and may, in the same form.
         notes: what does not forbid the comparison and should be known.
     """
@@ -257,7 +258,7 @@ def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
 def _notes(runs: pd.DataFrame, columns: dict[str, list[str]]) -> tuple[str, ...]:
     which = "either" if len(runs) == 2 else "any"
     unknown = [name for name in FIELDS if set(columns[name]) == {NOT_RECORDED}]
-    notes = [f"{_WORDS.get(name, name)} was not recorded for {which} run" for name in unknown]
+    notes = [f"{_WORDS.get(name, term(name))} was not recorded for {which} run" for name in unknown]
     hosts = list(dict.fromkeys(map(_text, runs["host"].tolist())))
     commits = list(dict.fromkeys(_text(each)[:_COMMIT_SHOWN] or NOT_RECORDED for each in runs["git_commit"].tolist()))
     notes += [f"on other hosts: {' / '.join(hosts)}"] if len(hosts) > 1 else []
@@ -296,17 +297,18 @@ def checks(runs: pd.DataFrame, baseline: str, candidate: str, questions: Questio
     two = runs.iloc[list(dict.fromkeys([positions[baseline], positions[candidate]]))]
     columns = _columns(two)
     notes = _notes(two, columns)
-    unequal = {name: f"{name}: {texts[0]} / {texts[-1]}" for name, texts in columns.items() if texts[0] != texts[-1]}
+    ends = {name: (texts[0], texts[-1]) for name, texts in columns.items()}
+    unequal = {name: difference(name, one, other) for name, (one, other) in ends.items() if one != other}
     return [_checked(unequal, thing, rule, notes) for thing, rule in questions]
 
 
 def _checked(unequal: dict[str, str], thing: Thing, rule: BatchRule, notes: tuple[str, ...]) -> Check:
-    """What a question makes of the fields that differ: name -> "name: baseline / candidate"."""
+    """What a question makes of the fields that differ: name -> "what it is called: baseline / candidate"."""
     allowed = may_differ(thing, rule)
     in_the_way = [shown for name, shown in unequal.items() if name not in allowed]
     differs = [shown for name, shown in unequal.items() if name in allowed]
     if not in_the_way and not set(unequal) & set(own(thing)):
-        in_the_way = [f"{thing.value}: is the same in both runs, so there is nothing to compare"]
+        in_the_way = [f"{term(thing.value)}: is the same in both runs, so there is nothing to compare"]
     return Check(not in_the_way, tuple(in_the_way), tuple(differs), notes)
 
 

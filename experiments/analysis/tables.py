@@ -21,6 +21,7 @@ from experiments.analysis.comparable import (
     own,
 )
 from experiments.analysis.evidence import Evidence
+from experiments.analysis.field_words import in_words
 from experiments.analysis.intervals import corrected
 from experiments.analysis.speedup import Called, break_even, end_to_end_speedup, steady_speedup
 
@@ -196,37 +197,6 @@ def labels_of(runs: pd.DataFrame) -> pd.Series:
     told = [name for position, name in enumerate(varying) if not _told(table, name, varying[:position])]
     texts = [", ".join(in_words(name, str(row[name])) for name in told) for row in table.to_dict("records")]
     return pd.Series(texts, index=table.index, dtype="str").replace("", "all runs alike")
-
-
-def in_words(name: str, value: str) -> str:
-    """One field of `comparable.FIELDS` as a reader says it, such as "2 replicas" or "XLA off"."""
-    counted = {"replicas": "replica", "workers": "worker", "cpu_threads": "CPU thread"}
-    if name in counted and value.isdigit():
-        return f"{value} {counted[name]}{'' if value == '1' else 's'}"
-    if name == "device":
-        return value.upper()
-    if (name, value) in _NONE:
-        return _NONE[name, value]
-    if name in ("strategy", "precision", "machine", "gpu"):
-        return value
-    if name in _SWITCHES and value in ("true", "false"):
-        return _SWITCHES[name] + (" on" if value == "true" else " off")
-    return f"{_WORDS.get(name, name)} {value}"
-
-
-_NONE = {("gpu", "none"): "no GPU", ("manual_placement", "none"): "no layer placed by hand"}
-_SWITCHES = {"jit_compile": "XLA", "onednn": "oneDNN", "deterministic": "deterministic"}
-_WORDS = {
-    "onednn": "oneDNN",
-    "manual_placement": "layers placed by hand",
-    "dataset": "data set",
-    "global_batch_size": "batch",
-    "per_replica_batch_size": "batch per replica",
-    "steps_per_execution": "steps per execution",
-    "dataset_options": "data set options",
-    "tensorflow": "TensorFlow",
-    "keras": "Keras",
-}
 
 
 def _told(table: pd.DataFrame, name: str, before: list[str]) -> bool:

@@ -210,7 +210,7 @@ def test_a_pair_leaves_out_what_else_matches(home: Settings, open_page: OpenPage
     app = open_page("speedup", baseline=sweep["cpu"], other=other)
 
     assert len(table(app, ALT)) == len(charts(app)) == 1
-    assert "global_batch_size: 8 / 64" in words(app)
+    assert "batch: 8 / 64" in words(app)
 
 
 def test_a_baseline_that_nothing_matches_names_the_fields_and_shows_no_other_comparison(
@@ -225,8 +225,8 @@ def test_a_baseline_that_nothing_matches_names_the_fields_and_shows_no_other_com
     (said,) = [text.value for text in app.text if "Baseline:" in text.value]
     assert said.splitlines() == [
         f"Baseline: {NASTY_NAMES[0]}",
-        "cpu 0: cannot be compared: deterministic: true / false",
-        "gpu 0: cannot be compared: precision: mixed_bfloat16 / float32; deterministic: true / false",
+        "cpu 0: cannot be compared: deterministic: on / off",
+        "gpu 0: cannot be compared: precision: mixed_bfloat16 / float32; deterministic: on / off",
     ]
     assert not charts(app)
 
@@ -237,7 +237,7 @@ def test_two_runs_that_differ_in_two_things_are_no_dead_end(home: Settings, open
 
     app = open_page("speedup")
 
-    assert "plain: cannot be compared: deterministic: true / false" in words(app)
+    assert "plain: cannot be compared: deterministic: on / off" in words(app)
     assert [link.proto.query_string for link in app.page_link] == [f"spec={newest}"]
 
 

@@ -107,7 +107,7 @@ def test_a_baseline_that_nothing_matches_is_told_which_field_is_in_the_way(
     alone = timed_run(settings, RunSpec(**(vars(CPU_RUN) | {"steps_per_execution": 5, "deterministic": True})), 900)
     said = cli_run("speedup", "--baseline", alone)
     assert "nothing can be compared yet" in said.err
-    assert f"nearest  {cpu[:8]}  cannot be compared: deterministic: true / false" in said.out
+    assert f"nearest  {cpu[:8]}  cannot be compared: deterministic: on / off" in said.out
 
 
 def test_what_can_be_compared_without_an_option_is_said(cli_run: Run, settings: Settings) -> None:
@@ -303,7 +303,7 @@ def test_two_runs_compare_with_their_repeats(cli_run: Run, ten_times: dict[str, 
     assert found["verdicts"][pair[0]]["share"] == pytest.approx(0.3)
     assert found["placement"] is None
     back = cli_run("compare", pair[1], pair[0]).out
-    assert back.startswith("compared by device: gpu / cpu")
+    assert back.startswith("compared by device: GPU / CPU")
     assert "waiting for input: 30% of training time" in back
     refused(cli_run("compare", pair[0], pair[0][:8]), "the same run", "another")
 

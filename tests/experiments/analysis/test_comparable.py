@@ -4,6 +4,7 @@ import pytest
 
 from experiments.analysis.baselines import baselines, naturalness
 from experiments.analysis.comparable import FIELDS, BatchRule, Thing, cells, check, fields
+from experiments.analysis.field_words import term
 from experiments.analysis.tables import suggestions
 from tests.experiments.analysis import frames
 
@@ -14,7 +15,7 @@ def test_case_a1_xla_resolved_otherwise_is_in_the_way():
     runs = frames.runs({"run_id": "cpu"}, {"run_id": "gpu", **GPU, "jit_compile_resolved": "true"})
     found = check(runs, "cpu", "gpu", Thing.DEVICE)
     assert not found.possible
-    assert found.sentence() == "cannot be compared: jit_compile: false / true"
+    assert found.sentence() == "cannot be compared: XLA: off / on"
 
 
 def test_case_a7_precision_is_no_part_of_a_device_effect():
@@ -35,7 +36,7 @@ def test_other_kernels_on_the_cpu_are_in_the_way_but_no_other_machine_by_themsel
     runs = frames.runs(
         {"run_id": "a", "onednn": "true"}, {"run_id": "b", "onednn": "false", "precision": "mixed_bfloat16"}
     )
-    assert check(runs, "a", "b", Thing.PRECISION).in_the_way == ("onednn: true / false",)
+    assert check(runs, "a", "b", Thing.PRECISION).in_the_way == ("oneDNN: on / off",)
     assert not check(runs.assign(precision="float32"), "a", "b", Thing.MACHINE).possible
     moved = runs.assign(precision="float32", cpu_model=["A CPU", "Another CPU"])
     assert check(moved, "a", "b", Thing.MACHINE).possible
@@ -78,7 +79,7 @@ def test_every_field_that_differs_is_named(field, value):
     found = check(runs, "a", "b", Thing.DEVICE)
     assert not found.possible
     name = "simulated" if field == "logical_devices" else field
-    assert any(text.startswith(f"{name}:") for text in found.in_the_way)
+    assert any(text.startswith(f"{term(name)}:") for text in found.in_the_way)
 
 
 def test_a_value_that_was_not_recorded_is_said():
@@ -121,16 +122,16 @@ def test_the_batch_rule_decides_what_scaling_compares():
     assert check(runs, "one", "strong", Thing.REPLICAS, BatchRule.FIXED_GLOBAL).possible
     assert check(runs, "one", "weak", Thing.REPLICAS, BatchRule.FIXED_PER_REPLICA).possible
     wrong = check(runs, "one", "weak", Thing.REPLICAS, BatchRule.FIXED_GLOBAL)
-    assert wrong.in_the_way == ("global_batch_size: 64 / 128",)
+    assert wrong.in_the_way == ("batch: 64 / 128",)
     wrong = check(runs, "one", "strong", Thing.REPLICAS, BatchRule.FIXED_PER_REPLICA)
-    assert wrong.in_the_way == ("per_replica_batch_size: 64 / 32",)
+    assert wrong.in_the_way == ("batch per replica: 64 / 32",)
 
 
 def test_workers_that_share_a_machine_have_other_cores_each():
     workers = {"run_id": "two", "workers": 2, "strategy": "multi_worker_mirrored"}
     runs = frames.runs({"run_id": "one", "cpu_threads": None}, {**workers, "cpu_threads": None})
     found = check(runs, "one", "two", Thing.WORKERS)
-    assert found.in_the_way == ("cpu_threads: 1/1 of the machine / 1/2 of the machine",)
+    assert found.in_the_way == ("CPU threads: 1/1 of the machine / 1/2 of the machine",)
     pinned = frames.runs({"run_id": "one"}, workers)
     assert check(pinned, "one", "two", Thing.WORKERS).possible
 
