@@ -9,7 +9,10 @@ from dashboard.figures import theme
 
 MOST_OP_TYPES = 30
 OTHERS = "other op types"
-_SCALE = ["#d7e8f3", "#7db8dc", "#1f83bf", "#0f5c8c"]
+SCALE = ("#e3eff7", "#a9d0e8", "#5aa5d6")
+TEXT = "#14202b"
+"""On every colour of the scale, in both themes: a darker end would need another colour for its numbers, and those in
+the middle could be read with neither."""
 
 
 def map_table(summary: pd.DataFrame, role: str) -> pd.DataFrame:
@@ -65,7 +68,8 @@ def map_figure(table: pd.DataFrame, role: str) -> go.Figure:
         texttemplate="%{text}",
         customdata=table.to_numpy().tolist(),
         hovertemplate="%{y} on %{x}: %{customdata:,} ops<extra></extra>",
-        colorscale=_SCALE,
+        textfont={"color": TEXT},
+        colorscale=list(SCALE),
         showscale=False,
         zmin=0,
         zmax=math.log10(max(int(largest.max()), 10)) if largest.size else 1,

@@ -28,6 +28,20 @@ def test_types_against_devices_with_the_commonest_first() -> None:
     assert figure.data[0].z[1][0] is None
 
 
+def _luminance(color: str) -> float:
+    """WCAG 2's relative luminance."""
+    parts = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_numbers_can_be_read_on_every_cell() -> None:
+    figure = placement_map.map_figure(placement_map.map_table(placement.summary(MIXED), "compute"), "compute")
+    text = _luminance(figure.data[0].textfont.color)
+    for _, color in figure.data[0].colorscale:
+        assert (_luminance(color) + 0.05) / (text + 0.05) > 4.5  # WCAG 2, AA
+
+
 def test_rare_types_are_summed_and_none_is_lost() -> None:
     rows = [(f"op{n}.{copy}", f"T{n:02}", "CPU:0", "compute", "") for n in range(40) for copy in range(40 - n)]
     table = placement_map.map_table(placement.summary(frames.placement(*rows)), "compute")
