@@ -26,7 +26,8 @@ from experiments.locks import LockTimeout, file_lock
 from experiments.settings import Settings, SettingsError
 from experiments.store_errors import store_errors
 from training.names import RunStatus, Tag
-from training.run_folder import RunFolder
+from training.run_folder import Launch, RunFolder
+from training.spec import RunSpec
 from training.worker.gang import end_strays
 from training.worker.recorder import RunGoneError
 from training.worker.recording import replay
@@ -39,7 +40,9 @@ log = logging.getLogger("experiments.controller")  # __name__ is "__main__" here
 POLL_S = 1.0  # a pass costs the tracking server some 20 ms of a core that a run may need
 WAKE_S = 0.05
 SHARE_OF_TIME = 0.2
-"""A long queue makes a pass long: passes take at most this part of the time."""
+"""A long queue makes a pass long: passes take at most this part of the time, while that means no longer pause than
+LONGEST_PAUSE_S: one that waited for somebody who did not answer must not hold up the next."""
+LONGEST_PAUSE_S = 10.0
 GONE_FOR_S = 5.0
 """A supervisor that has been gone for so long is not going to record its run's end."""
 ENGINE_AWAY_S = 30.0
@@ -74,7 +77,7 @@ class Controller:
         self._live: dict[str, LiveRun] = {}
         self._lifeless_since: dict[str, float] = {}
         self._replays = ThreadPoolExecutor(1, thread_name_prefix="replay")
-        self._engine_heard = time.monotonic()
+        self._engine_away_since: float | None = None
         self._submitting = False
 
     def step(self) -> None:
@@ -109,7 +112,8 @@ class Controller:
                 # A fault of ours with one run must not end the others' controller.
                 self._said.trouble("fault", "a pass over the queue failed", exc_info=True)
             pause = WAKE_S if self._submitting else POLL_S
-            self._sleep(max(pause, (time.monotonic() - began) / SHARE_OF_TIME), submissions, stop)
+            share = min((time.monotonic() - began) / SHARE_OF_TIME, LONGEST_PAUSE_S)
+            self._sleep(max(pause, share), submissions, stop)
 
     def close(self) -> None:
         """Lets go of the engine, once what is being recorded is recorded."""
@@ -143,16 +147,34 @@ class Controller:
         except (OSError, ValueError, TypeError) as error:
             end(self._settings, run_id, RunStatus.FAILED, f"its folder cannot be read: {line(error)}")
             return
+        self._take_on(folder, spec, launch, handle)
+
+    def _take_on(self, folder: RunFolder, spec: RunSpec, launch: Launch, handle: str) -> None:
+        run_id = launch.run_id
         request = Request(spec.workers, max(1, launch.cpus // spec.workers), spec.gpus_per_worker)
         self._live[run_id] = LiveRun(run_id, handle, folder, request, tuple(launch.gpu_ids or ()), group=spec.group)
         log.info("run %s had been started before (%s)", run_id, handle)
+
+    def _take_back(self, folder: RunFolder) -> None:
+        """Takes on a run whose handle was never saved: the engine started it and its answer got lost, or a controller
+        was killed in between. Until then it holds nothing, and nobody could stop it."""
+        try:
+            spec, launch = folder.spec(), folder.launch()
+            if handle := self._engine.find(launch, spec):
+                self._take_on(folder, spec, launch, handle)
+                save_handle(self._settings, self._live[launch.run_id])
+        except (OSError, ValueError, TypeError, EngineError) as error:
+            self._said.once(folder.path.name, f"run {folder.path.name} has a supervisor, but no engine: {line(error)}")
 
     def _look_after(self, live: LiveRun, run: "Run | None") -> None:
         try:
             self._reconcile(live, run)
         except EngineUnavailableError as error:
             self._said.trouble("engine", str(error))
-            if run is not None and time.monotonic() - self._engine_heard > ENGINE_AWAY_S:
+            now = time.monotonic()
+            if self._engine_away_since is None:
+                self._engine_away_since = now
+            if run is not None and now - self._engine_away_since > ENGINE_AWAY_S:
                 self._conclude(live, run, "the scheduler went away")
         except EngineError as error:
             self._said.trouble("engine", str(error))
@@ -160,7 +182,7 @@ class Controller:
     def _reconcile(self, live: LiveRun, run: "Run | None") -> None:
         """Brings together what MLflow and the engine say of one run. `run` is None when it has ended in MLflow."""
         state = self._engine.state(live.handle)
-        now = self._engine_heard = time.monotonic()
+        now, self._engine_away_since = time.monotonic(), None
         self._said.recovered("engine")
         if state.status.is_alive:
             live.gone_since = None
@@ -238,6 +260,8 @@ class Controller:
         elsewhere = run.data.tags.get(Tag.HOST, socket.gethostname()) != socket.gethostname()
         if elsewhere or not folder.path.exists() or has_supervisor(folder):
             self._lifeless_since.pop(run_id, None)
+            if folder.launch_path.exists() and run.data.tags.get(Tag.ENGINE_HANDLE) != FOREGROUND:
+                self._take_back(folder)
         elif time.monotonic() - self._lifeless_since.setdefault(run_id, time.monotonic()) > UNFINISHED_S:
             del self._lifeless_since[run_id]
             self._live[run_id] = LiveRun(run_id, FOREGROUND, folder, Request(0, 0, 0), ())

@@ -21,7 +21,7 @@ from experiments.live import LiveRun, Said, line
 from experiments.settings import Settings
 from training.names import RunStatus, Tag
 from training.run_folder import Launch, RunFolder
-from training.spec import RunSpec, SpecError
+from training.spec import RunSpec
 
 if typing.TYPE_CHECKING:
     from mlflow.entities import Run
@@ -113,7 +113,7 @@ class Dispatcher:
                 return None
             try:
                 self._specs[run_id] = folder.spec()
-            except (OSError, SpecError) as error:
+            except (OSError, ValueError) as error:  # a SpecError, or bytes that are no text
                 end(self._settings, run_id, RunStatus.FAILED, f"its spec cannot be read: {line(error)}{_RESTART}")
                 return None
         return self._specs[run_id]

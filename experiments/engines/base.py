@@ -64,6 +64,12 @@ class Engine(typing.Protocol):
             EngineError: it cannot be started.
         """
 
+    def find(self, launch: Launch, spec: RunSpec) -> str:
+        """The handle of a supervisor whose start got lost: its answer did not arrive, or nobody kept it.
+
+        Empty where this engine knows none.
+        """
+
     def state(self, handle: str) -> EngineState:
         """How it stands with a supervisor; UNKNOWN for a handle that is not this engine's, or that it has forgotten."""
 

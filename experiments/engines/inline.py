@@ -65,9 +65,17 @@ class InlineEngine:
                 )
         except OSError as error:
             raise EngineError(f"the supervisor cannot be started: {error}") from None
-        handle = f"{_PREFIX}:{process.pid}:{_started(process.pid)}"
+        handle = _handle(psutil.Process(process.pid))
         self._children[handle] = _Child(process)
         return handle
+
+    def find(self, launch: Launch, spec: RunSpec) -> str:
+        """A process of this machine with the supervisor's command line."""
+        command = self._command(launch, spec)
+        for process in psutil.process_iter(["cmdline"]):
+            if process.info["cmdline"] == command:
+                return _handle(process)
+        return ""
 
     def state(self, handle: str) -> EngineState:
         """How it stands with a supervisor; of one that another engine started, only whether it is alive."""
@@ -121,9 +129,9 @@ class InlineEngine:
         return [self._python, "-m", "training.worker", launch.folder]
 
 
-def _started(pid: int) -> str:
-    """The kernel's start time of a process: with it, a process id that is used again is told apart."""
-    return f"{psutil.Process(pid).create_time():.2f}"
+def _handle(process: psutil.Process) -> str:
+    """With the kernel's start time, a process id that is used again is told apart."""
+    return f"{_PREFIX}:{process.pid}:{process.create_time():.2f}"
 
 
 def _process(handle: str) -> psutil.Process | None:

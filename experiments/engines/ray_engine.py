@@ -93,6 +93,11 @@ class RayEngine:
                     raise
         return _PREFIX + submission
 
+    def find(self, launch: Launch, spec: RunSpec) -> str:
+        """A job is named by its run."""
+        handle = _PREFIX + launch.run_id
+        return handle if self.state(handle).status is not EngineStatus.UNKNOWN else ""
+
     def state(self, handle: str) -> EngineState:
         """How it stands with a job. Jobs live in the head's memory: a restarted head answers UNKNOWN."""
         if not (submission := _submission(handle)):

@@ -210,6 +210,37 @@ def test_engine_that_stays_away(settings, submit, engine, new_controller, run_of
     assert run_of(run_id).data.tags[Tag.REASON] == "the scheduler went away"
 
 
+def test_a_fault_after_an_idle_spell_is_no_long_absence(settings, submit, engine, new_controller, run_of):
+    run_id, controller = submit(), new_controller()
+    time.sleep(0.6)  # longer than the engine may be away: nothing was asked of it
+    start(controller, run_id, settings)
+    engine.away = True
+    controller.step()
+    engine.away = False
+    step_for(controller, 0.3)
+    assert run_of(run_id).info.status == "RUNNING"
+
+
+def test_a_start_whose_answer_got_lost_is_taken_back(settings, submit, engine, new_controller, run_of):
+    first, second = submit(group="one"), submit(group="one")
+    controller = new_controller()
+    engine.loses_answers = True
+    start(controller, first, settings)
+    supervisor = Recorder(RunFolder.of(settings.runs_folder, first))
+    engine.loses_answers = False
+    controller.step()
+    assert run_of(first).data.tags[Tag.ENGINE_HANDLE] == f"scripted:{first}"
+    controller.step()
+    assert engine.running == [first], "what it holds is held, and runs of a group go one at a time"
+    queue.cancel(settings, first)
+    controller.step()
+    assert engine.stopped == [first]
+    supervisor.close()
+    settings.client().set_terminated(first, RunStatus.KILLED)
+    engine.set(first, EngineStatus.STOPPED)
+    step_until(controller, lambda: engine.running == [second])
+
+
 def test_handle_is_saved_when_the_store_is_back(settings, submit, engine, new_controller, run_of, monkeypatch):
     run_id, controller = submit(), new_controller()
     client = settings.client()
@@ -313,6 +344,22 @@ def test_a_fault_of_ours_does_not_end_the_loop(settings, engine, caplog, monkeyp
         controller.run_forever(stop)
     assert "a fault" in caplog.text, "with its traceback"
     assert "works again" in caplog.text
+
+
+def test_a_pass_that_waited_for_somebody_does_not_hold_up_the_next(settings, engine, monkeypatch):
+    monkeypatch.setattr(module, "POLL_S", 0.01)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.1)
+    stop, controller, passes = threading.Event(), Controller(settings, engine), []
+
+    def step():
+        passes.append(time.monotonic())
+        time.sleep(1.0)
+        if len(passes) == 2:
+            stop.set()
+
+    monkeypatch.setattr(controller, "step", step)
+    controller.run_forever(stop)
+    assert passes[1] - passes[0] < 1.0 + 0.5 * 1.0 / module.SHARE_OF_TIME
 
 
 def test_a_submission_wakes_the_loop(settings, submit, engine, monkeypatch):

@@ -14,6 +14,7 @@ class ScriptedEngine:
         states: run id -> how it stands; a test changes them.
         stopped: run ids in order.
         away: whether it does not answer.
+        loses_answers: whether it starts what it is asked to, and its answer does not arrive.
         refuses: what it says when it cannot start a run; empty when it can.
     """
 
@@ -23,6 +24,7 @@ class ScriptedEngine:
         self.states: dict[str, EngineState] = {}
         self.stopped: list[str] = []
         self.away = False
+        self.loses_answers = False
         self.refuses = ""
 
     @property
@@ -40,7 +42,13 @@ class ScriptedEngine:
             raise EngineError(self.refuses)
         self.started.append(launch)
         self.set(launch.run_id, EngineStatus.RUNNING)
+        if self.loses_answers:
+            raise EngineUnavailableError("the engine at nowhere does not answer")
         return f"scripted:{launch.run_id}"
+
+    def find(self, launch: Launch, spec: RunSpec) -> str:
+        self._answer()
+        return f"scripted:{launch.run_id}" if launch.run_id in self.states else ""
 
     def state(self, handle: str) -> EngineState:
         self._answer()

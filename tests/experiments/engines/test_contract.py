@@ -90,6 +90,18 @@ def test_unknown_handle(make_engine, handle):
     assert engine.state(handle).status is EngineStatus.UNKNOWN
 
 
+def test_a_supervisor_whose_handle_got_lost_is_found(make_engine, new_launch):
+    command = python(WAITS)
+    launch, spec = new_launch()
+    assert make_engine(command).find(launch, spec) == ""
+    handle = make_engine(command).start(launch, spec, ONE_CPU)
+    wait_for_text(Path(launch.folder, "pid"))
+    later = make_engine(command)
+    assert later.find(launch, spec) == handle
+    Path(launch.folder, "go").touch()
+    wait_for_end(later, handle)
+
+
 def test_another_engine_knows_a_supervisor_by_its_handle(make_engine, new_launch):
     launch, spec = new_launch()
     handle = make_engine(python(WAITS)).start(launch, spec, ONE_CPU)
