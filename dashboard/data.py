@@ -18,7 +18,7 @@ from experiments.analysis import timing
 from experiments.engines.base import EngineError, EngineUnavailableError
 from experiments.plans import Plan, PlanError
 from experiments.plans import plans as all_plans
-from experiments.settings import Settings, SettingsError
+from experiments.settings import Settings, SettingsError, bound_store_requests
 from experiments.store_errors import is_of_this_machine, store_errors
 from training import catalog
 from training.datasets import availability
@@ -89,6 +89,7 @@ def from_the_store(read: Callable[Arguments, Answer]) -> Callable[Arguments, Ans
 
 @st.cache_resource(max_entries=1, show_spinner="Opening the store …")
 def _settings() -> Settings:
+    bound_store_requests(retries=1, timeout_s=10)  # every session waits for the one that asks
     return Settings.from_environment().prepare()
 
 
@@ -222,6 +223,7 @@ def spec(run_id: str) -> RunSpec:
     return _spec(run_id)
 
 
+@from_the_store
 def mlflow_link(run_id: str) -> str:
     """The address of the run in MLflow's own pages; empty when no server is known."""
     where = settings()

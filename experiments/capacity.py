@@ -6,6 +6,7 @@ import typing
 from dataclasses import dataclass
 
 from experiments.wording import count
+from training import hardware
 from training.hardware import usable_cpus
 from training.spec import RunSpec
 
@@ -231,47 +232,8 @@ def visible_slice(environ: typing.Mapping[str, str] | None = None) -> bool:
 
 def visible_gpus(environ: typing.Mapping[str, str] | None = None) -> tuple[int, ...]:
     """Physical indices (nvidia-smi order) of the GPUs that CUDA would show to a process of this environment."""
-    import pynvml
-
-    environ = os.environ if environ is None else environ
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:  # no driver, or none that works: the doctor says which
-        return ()
-    try:
-        uuids = [
-            str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
-            for index in range(pynvml.nvmlDeviceGetCount())
-        ]
-    finally:
-        pynvml.nvmlShutdown()
-    return chosen_gpus(uuids, environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def chosen_gpus(uuids: typing.Sequence[str], visible: str | None) -> tuple[int, ...]:
-    """What CUDA_VISIBLE_DEVICES leaves of the GPUs, by CUDA's rule: the list ends at the first entry that names none.
-
-    Args:
-        uuids: of all GPUs, in nvidia-smi order.
-        visible: the variable's value; None when it is not set.
-    """
-    if visible is None:
-        return tuple(range(len(uuids)))
-    chosen: list[int] = []
-    for entry in (part.strip() for part in visible.split(",")):
-        if entry.isascii() and entry.isdecimal() and int(entry) < len(uuids):
-            index = int(entry)
-        else:
-            matching = [
-                index for index, uuid in enumerate(uuids) if entry.startswith("GPU-") and uuid.startswith(entry)
-            ]
-            if len(matching) != 1:
-                break
-            index = matching[0]
-        if index in chosen:  # CUDA refuses the whole list then
-            return ()
-        chosen.append(index)
-    return tuple(sorted(chosen))
+    found = hardware.visible(hardware.gpus().found, environ)  # none without a driver that answers: the doctor says why
+    return tuple(sorted(gpu.index for gpu in found))
 
 
 def _and(cpus: int, gpus: int) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from experiments.interruption import ends_by_signal
 from experiments.locks import LockTimeout
-from experiments.settings import Settings, SettingsError
+from experiments.settings import Settings, SettingsError, bound_store_requests
 from experiments.terminal import safe
 from training.spec import SpecError
 
@@ -62,9 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, answer: typing.TextIO) -> int:
-    # A server that is away is to be said soon, and not after MLflow's seven tries of two minutes each.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    bound_store_requests(retries=1, timeout_s=20)
     try:
         settings = Settings.from_environment().prepare()
         code = _command(options.command)(settings, options, answer)

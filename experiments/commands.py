@@ -327,11 +327,10 @@ def print_record(
     answer.write(f"run      {run_id}\nname     {safe(record['name'])}\nstatus   {record['status']}\n")
     if record["reason"]:
         answer.write(f"reason   {safe(record['reason'])}\n")
-    if notice := record["tags"].get(Tag.NOTICE):
-        answer.write(f"notice   {safe(notice)}\n")
+    answer.writelines(f"notice   {safe(each)}\n" for each in record["tags"].get(Tag.NOTICE, "").splitlines())
     if judged.verdict is not None:
         answer.write(f"verdict  {safe(judged.sentence())}\n")
-    for flag in judged.flags.to_dict("records"):
+    for flag in judged.flags[judged.flags["flag"] != "notice"].to_dict("records"):  # said above
         effect = "stays out of figures" if flag["excludes"] else "stays in figures"
         answer.write(f"flag     {flag['flag']}: {safe(flag['detail'])} ({effect})\n")
     answer.writelines(f"unknown  {safe(each)}: not recorded, so not checked\n" for each in judged.unchecked)

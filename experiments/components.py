@@ -124,6 +124,9 @@ def plan(settings: Settings, environ: Mapping[str, str], short_home: Path, token
         address = f"http://{reachable(settings.host)}:{settings.mlflow_port}"
         store = f"{address}/health"
         environment["MLFLOW_TRACKING_URI"] = address
+        if settings.host not in LOOPBACK:
+            outside = f"http://{reachable(settings.host, for_people=True)}:{settings.mlflow_port}"
+            environment.setdefault("SPEEDUP_LAB_MLFLOW_UI", outside)
         environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # eight helper processes that nothing here uses
         components.append(
             Component(
@@ -210,7 +213,6 @@ def _opened_to_others(settings: Settings) -> dict[str, str]:
         "STREAMLIT_SERVER_ALLOWED_HOSTS": " ".join(names),
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join([*written, *(f"{name}:{settings.mlflow_port}" for name in written)]),
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}:{settings.mlflow_port}" for name in written),
-        "SPEEDUP_LAB_MLFLOW_UI": f"http://{reachable(settings.host, for_people=True)}:{settings.mlflow_port}",
     }
 
 

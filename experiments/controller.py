@@ -23,7 +23,7 @@ from experiments.dispatch import Dispatcher, end, not_here, save_handle
 from experiments.engines.base import FOREGROUND, Engine, EngineError, EngineStatus, EngineUnavailableError
 from experiments.live import LiveRun, Said, has_supervisor, line
 from experiments.locks import LockTimeout, file_lock
-from experiments.settings import Settings, SettingsError
+from experiments.settings import Settings, SettingsError, bound_store_requests
 from experiments.store_errors import store_errors
 from training.names import RunStatus, Tag
 from training.run_folder import Launch, RunFolder
@@ -319,9 +319,8 @@ def main(arguments: list[str] | None = None) -> int:
     engine_name = parser.parse_args(arguments).engine
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
     logging.getLogger("experiments").setLevel(logging.INFO)
-    # A pass must not hang for MLflow's default of minutes: the next one tries again.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+    # A pass that fails is no loss: the next one tries again.
+    bound_store_requests(retries=0, timeout_s=15)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())

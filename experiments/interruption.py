@@ -1,16 +1,20 @@
-"""Ctrl-C and SIGTERM: both mean the same, and neither may tear apart what must happen as a whole."""
+"""Ctrl-C, SIGTERM and a terminal that is closed: all mean the same, and none may tear apart what belongs together."""
 
 import contextlib
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def ends_by_signal() -> Iterator[None]:
-    """Raises KeyboardInterrupt at SIGTERM too, which is what a batch system sends. For the main thread."""
+    """Raises KeyboardInterrupt at SIGTERM too, which is what a batch system sends, and at the end of the terminal.
+
+    For the main thread. Where SIGHUP is ignored (nohup) it stays so.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -30,9 +34,15 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled_by(handler: "signal._HANDLER") -> Iterator[None]:
+def _handled_by(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _leave_the_terminal()
+        handler(number, frame)
+
+    heard = [each for each in _NUMBERS if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
     try:
-        before = {number: signal.signal(number, handler) for number in _NUMBERS}
+        before = {number: signal.signal(number, handle) for number in heard}
     except ValueError:  # not the main thread: signals are somebody else's business
         yield
         return
@@ -41,3 +51,12 @@ def _handled_by(handler: "signal._HANDLER") -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+def _leave_the_terminal() -> None:
+    """Writing to a terminal that is gone fails, in the middle of what is still to be done."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        if os.isatty(descriptor):
+            os.dup2(nowhere, descriptor)
+    os.close(nowhere)

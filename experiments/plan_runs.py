@@ -153,6 +153,10 @@ def expand(offered: Offer, group: str, repeats: int | None = None) -> list[RunSp
     return runs
 
 
+_CLAIMED_OF = ("workload", "global_batch_size", "precision")
+"""Fields that all cases of a plan share, and of which a speedup that somebody claims speaks."""
+
+
 def claimed(found: Speedups, runs: pd.DataFrame) -> float | None:
     """The speedup that the plan of some compared runs claims, where this is the comparison that it is about.
 
@@ -162,7 +166,7 @@ def claimed(found: Speedups, runs: pd.DataFrame) -> float | None:
 
     Returns:
         None unless all runs were made by one plan that claims something, compares this thing, and has as its first
-        case what the others are compared with.
+        case what the others are compared with; a plan may be run with other fields than its own.
     """
     ids = {*found.baseline_run_ids, *(run_id for run_ids in found.table["run_ids"] for run_id in run_ids)}
     names = set(runs.loc[runs["run_id"].isin(ids), "plan"])
@@ -173,7 +177,9 @@ def claimed(found: Speedups, runs: pd.DataFrame) -> float | None:
     except PlanError:  # it was renamed or taken away since
         return None
     baseline = runs.loc[runs["run_id"] == found.baseline_run_ids[0]].iloc[0]
-    first = {name: value[0] if isinstance(value, list) else value for name, value in plan.cases[0].items()}
+    usual = {**RunSpec().to_dict(), **plan.base}
+    fields = {name: usual[name] for name in _CLAIMED_OF} | dict(plan.cases[0])
+    first = {name: value[0] if isinstance(value, list) else value for name, value in fields.items()}
     alike = all(str(baseline[name]) == str(value) for name, value in first.items() if name in baseline)
     return plan.claim if alike and found.thing in plan.compares else None
 

@@ -15,6 +15,7 @@ import uuid
 
 from experiments.locks import file_lock
 from experiments.settings import Settings
+from training import mlflow_limits
 from training.names import Artifact, RunStatus, Tag
 from training.run_folder import RunFolder
 from training.spec import RunSpec, SpecError
@@ -23,9 +24,6 @@ from training.spec_rules import Severity
 if typing.TYPE_CHECKING:
     from mlflow.entities import Run
 
-LONGEST_PARAM = 6_000  # characters MLflow keeps of a param's value
-LONGEST_TAG = 8_000  # and of a tag's
-_BATCH = 100  # params or tags MLflow takes in one request
 _UNFINISHED = "unfinished:"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 RUN_ID = re.compile(r"[0-9a-f]{32}")
@@ -166,20 +164,21 @@ def _create(
 
     client = settings.client()
     full = params(spec)
-    shortened = sorted(name for name, value in full.items() if len(value) > LONGEST_PARAM)
+    short, notices = mlflow_limits.shorten_params(full)
     tags = {**_tags(spec), **more_tags, Tag.SUBMISSION: _UNFINISHED + token}
-    if shortened:
-        tags[Tag.NOTICE] = (
-            f"MLflow keeps {LONGEST_PARAM} characters of a param; the full value of {', '.join(shortened)} "
-            f"is in the artifact {Artifact.PARAMS}"
-        )
-    run = client.create_run(experiment_id, run_name=spec.display_name, tags=_within_limits(tags))
+    if notices:
+        tags[Tag.NOTICE] = "\n".join(notices)
+    run = client.create_run(
+        experiment_id,
+        run_name=spec.display_name,
+        tags={key: mlflow_limits.shorten_tag(value) for key, value in tags.items()},
+    )
     run_id = run.info.run_id
-    kept = [Param(name, value[:LONGEST_PARAM]) for name, value in full.items()]
-    for start in range(0, len(kept), _BATCH):
-        client.log_batch(run_id, params=kept[start : start + _BATCH])
+    kept = [Param(name, value) for name, value in short.items()]
+    for start in range(0, len(kept), mlflow_limits.MOST_PARAMS):
+        client.log_batch(run_id, params=kept[start : start + mlflow_limits.MOST_PARAMS])
     client.log_text(run_id, spec.to_json(), Artifact.SPEC)
-    if shortened:
+    if notices:
         client.log_text(run_id, json.dumps(full, indent=2, sort_keys=True), Artifact.PARAMS)
     RunFolder.of(settings.runs_folder, run_id).write_spec(spec)
     client.set_tag(run_id, Tag.SUBMISSION, token)
@@ -199,11 +198,6 @@ def _tags(spec: RunSpec) -> dict[str, str]:
     }
     tags |= {Tag.USER_TAG_PREFIX + key: value for key, value in spec.tags.items()}
     return {key: value for key, value in tags.items() if value}
-
-
-def _within_limits(tags: dict[str, str]) -> dict[str, str]:
-    """Tags cut to what MLflow keeps; notes at full length are in `spec.json`."""
-    return {key: value if len(value) <= LONGEST_TAG else value[: LONGEST_TAG - 1] + "…" for key, value in tags.items()}
 
 
 def is_driven(settings: Settings) -> bool:

@@ -1,5 +1,6 @@
 """Where things are: tracking URI, Ray address, data folder, ports. Read once from the environment, then passed on."""
 
+import math
 import os
 import sqlite3
 import sys
@@ -39,7 +40,11 @@ class ExperimentDeletedError(SettingsError):
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that depends on where the product runs. Immutable; nothing else reads these variables."""
+    """Everything that depends on where the product runs. Immutable.
+
+    Nothing else reads these variables, but for a run's supervisor, a process that may be on another machine: the engine
+    gives it the two times in its environment.
+    """
 
     home: Path
     tracking_uri: str
@@ -52,6 +57,8 @@ class Settings:
     ray_port: int = 6379
     ray_dashboard_port: int = 8265
     mlflow_ui: str = ""
+    telemetry_s: float = 5.0
+    record_deadline_s: float = 600.0
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -61,7 +68,7 @@ class Settings:
             environ: variables; the process's own if None.
 
         Raises:
-            SettingsError: a port that is no port.
+            SettingsError: a port that is no port, or seconds that are no seconds.
         """
         environ = os.environ if environ is None else environ
 
@@ -80,7 +87,9 @@ class Settings:
             mlflow_port=_port(environ, "SPEEDUP_LAB_MLFLOW_PORT", 5000),
             ray_port=_port(environ, "SPEEDUP_LAB_RAY_PORT", 6379),
             ray_dashboard_port=_port(environ, "SPEEDUP_LAB_RAY_DASHBOARD_PORT", 8265),
-            mlflow_ui=text("SPEEDUP_LAB_MLFLOW_UI", tracking_uri if is_server else ""),
+            mlflow_ui=text("SPEEDUP_LAB_MLFLOW_UI", without_login(tracking_uri) if is_server else ""),
+            telemetry_s=_seconds(environ, "SPEEDUP_LAB_TELEMETRY_S", 5.0),
+            record_deadline_s=_seconds(environ, "SPEEDUP_LAB_RECORD_DEADLINE_S", 600.0),
         )
 
     @property
@@ -188,6 +197,24 @@ class Settings:
         return False
 
 
+def bound_store_requests(retries: int, timeout_s: int) -> None:
+    """Limits how long MLflow's client tries to reach a server that is away, unless the environment does already.
+
+    Of itself it tries seven times, for two minutes each: whoever waits for it looks as if it had hung.
+    """
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(retries))
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(timeout_s))
+
+
+def without_login(address: str) -> str:
+    """An address without user and password: to be opened by people, each of whom has a login of their own."""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    except ValueError:  # no address that can be taken apart
+        return ""
+
+
 def sqlite_uri(path: Path) -> str:
     """The tracking URI of an SQLite file, always absolute: a relative one means another file in every folder."""
     return f"sqlite:///{urllib.parse.quote(str(path.absolute()))}"
@@ -237,6 +264,16 @@ def _port(environ: Mapping[str, str], name: str, default: int) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65536):
         raise SettingsError(f"{name}={text!r} is no port: set a number from 1 to 65535")
     return int(text)
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    with suppress(ValueError):
+        if 0.0 < (seconds := float(text)) < math.inf:
+            return seconds
+    raise SettingsError(f"{name}={text!r} is no time: give seconds, such as {default:g}")
 
 
 @cache

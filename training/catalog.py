@@ -38,7 +38,7 @@ class Option:
             return "is not a number"
         if isinstance(self.default, int) and not isinstance(value, int):
             return "is not a whole number"
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return "is not a finite number"
         if self.minimum is not None and value < self.minimum:
             return f"is less than {self.minimum:g}"

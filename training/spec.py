@@ -4,6 +4,7 @@ Imports no TensorFlow, so a browser-facing process may check a spec. What a spec
 here (`problems`); what the machines can carry out is decided in `experiments.admission`.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -219,7 +220,8 @@ class RunSpec:
                 if name == "gpus" and isinstance(value, list):
                     value = tuple(value)
                 if name == "learning_rate" and type(value) is int:
-                    value = float(value)
+                    with contextlib.suppress(OverflowError):  # stays what it is, and is refused below
+                        value = float(value)
                 cleaned[name] = value
         spec = cls(**cleaned)
         found += [problem for problem in problems(spec) if problem.severity is Severity.ERROR]
@@ -273,6 +275,8 @@ def assigned(assignments: typing.Iterable[str], base: Mapping[str, typing.Any] |
         elif _is_mapping(name):
             if not key:
                 found.append(Problem(name, value, "needs a key", f"write {name}.KEY=VALUE"))
+            elif not isinstance(values.get(name, {}), Mapping):
+                found.append(Problem(name, values[name], "is no object, so nothing can be set in it", "write {} there"))
             else:
                 entry = _number_or_text(value) if name == "dataset_options" else value
                 values[name] = {**values.get(name, {}), key: entry}
@@ -370,7 +374,7 @@ def _number_or_text(text: str) -> int | float | str:
             number = kind(text)
         except ValueError:
             continue
-        if math.isfinite(number):
+        if isinstance(number, int) or math.isfinite(number):
             return number
     return text
 

@@ -26,7 +26,7 @@ def _fill_from_run() -> None:
     except (data.UnknownRun, SpecError) as error:
         note.callout("warning", "launch_spec", "That run's spec cannot be used again", str(error))
         return
-    spec_form.fill({**spec.to_dict(), "name": spec.name})
+    spec_form.fill(spec_values.to_start_again(spec))
     st.session_state[_FROM] = run_id
     st.toast("The form holds that run's spec.", icon=":material/content_copy:")
 
@@ -76,7 +76,7 @@ def _one_run() -> None:
                     note.problem(problem, form.labels.get(problem.field, problem.field))
             else:
                 summary.show(spec, found, machines)
-        late = starter.show(spec, len(refusals), st.session_state.get(_FROM, ""))
+        late = starter.show(spec, len(refusals), _FROM)
         summary.show_command(spec)
     with right:
         # Refusals stand in the summary already; a warning about no field of the form would be lost.

@@ -8,6 +8,8 @@ from experiments.wording import count
 from training.names import RunStatus
 
 REFRESH_S = 2.0
+LOOK_S = 15.0
+"""While nothing lives: a colleague, or a command, may start something."""
 
 
 def _filters(groups: list[str]) -> tuple[list[str], str, str | None]:
@@ -77,4 +79,4 @@ def _live_table(was_live: bool) -> None:
 st.title("Runs", anchor=False)
 with note.guarded("runs"):
     live = bool(data.runs()["status"].map(status.is_live).any())
-    st.fragment(_live_table, run_every=REFRESH_S if live else None)(live)
+    st.fragment(_live_table, run_every=REFRESH_S if live else LOOK_S)(live)

@@ -50,6 +50,7 @@ def show() -> None:
             st.caption(
                 "Each repeat holds every case once, in random order, so that a machine that drifts favours none."
             )
+        group = group or str(overrides.get("group", ""))  # as on the command line
         _start(offered, group, repeats, token, typed, bool(problems) or runs > MOST_RUNS)
         if runs > MOST_RUNS:
             note.line(Severity.ERROR, f"{runs:,} runs are more than {MOST_RUNS:,}: give fewer repeats.")

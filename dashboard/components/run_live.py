@@ -31,9 +31,23 @@ def show_header(run: Row) -> None:
         st.caption(f"`{run['run_id']}`", width="content")
 
 
+_NOT_STOPPED = "run_not_stopped"
+
+
+def _stop(run_id: str) -> None:
+    """Runs before the page is drawn, so what goes wrong is shown by the drawing."""
+    try:
+        data.cancel(run_id)
+    except (data.Unavailable, data.UnknownRun) as error:
+        st.session_state[_NOT_STOPPED] = error
+
+
 def show_actions(run: Row, tags: Mapping[str, str]) -> None:
     """Stop, which asks first, while it lives; its spec again at any time."""
     run_id = run["run_id"]
+    if error := st.session_state.pop(_NOT_STOPPED, None):
+        with note.guarded("stop"):
+            raise error
     with st.container(horizontal=True, horizontal_alignment="right", gap="small", vertical_alignment="center"):
         if status.is_live(run["status"]):
             if tags.get(Tag.CANCEL_REQUESTED):
@@ -42,7 +56,7 @@ def show_actions(run: Row, tags: Mapping[str, str]) -> None:
                 # Opening it is the browser's alone: no redraw of the live page can come between two clicks.
                 with st.popover("Stop run", icon=":material/stop:", key="run_stop"):
                     st.markdown("**Stop this run?** Finished epochs are kept.")
-                    st.button("Yes, stop it", type="primary", on_click=data.cancel, args=(run_id,), key="run_stop_yes")
+                    st.button("Yes, stop it", type="primary", on_click=_stop, args=(run_id,), key="run_stop_yes")
         if run["status"] == RunStatus.FINISHED:
             # The run alone: the Speedup page finds its natural baseline.
             st.page_link(

@@ -49,11 +49,11 @@ def key(name: str) -> str:
 
 
 def fill(values: Mapping[str, typing.Any]) -> None:
-    """Puts the values of a spec into the form; call before `show`."""
+    """Puts fields of a spec into the form, which keeps what it has in the others; call before `show`."""
     for stale in [name for name in st.session_state if str(name).startswith((_OPTION, _LAYER))]:
         del st.session_state[stale]
-    for field in spec_fields():
-        value = values.get(field.name, getattr(RunSpec(), field.name))
+    for field in (each for each in spec_fields() if each.name in values):
+        value = values[field.name]
         if field.name == "tags":
             st.session_state[key("tags")] = format_tags(value)
         elif field.name == "dataset_options":

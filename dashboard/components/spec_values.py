@@ -7,6 +7,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from experiments.plan_runs import PLAN_TAG
 from training import catalog
 from training.spec import RunSpec, spec_fields
 
@@ -109,6 +110,19 @@ def assignments(spec: RunSpec) -> list[str]:
         else:
             texts.append(f"{field.name}={'' if value is None else value}")
     return texts
+
+
+def to_start_again(spec: RunSpec) -> dict[str, typing.Any]:
+    """What a form begins with to start a run like this one: all but whose it was, and what an experiment made of it.
+
+    The name that a ready-made experiment gave a run tells its case and repeat, its group is that experiment's.
+    """
+    values = {**spec.to_dict(), "name": spec.name}
+    del values["user"]
+    if PLAN_TAG in spec.tags:
+        tags = {key: value for key, value in spec.tags.items() if key != PLAN_TAG}
+        values |= {"name": "", "group": "", "tags": tags}
+    return values
 
 
 def command(spec: RunSpec) -> str:

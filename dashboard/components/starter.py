@@ -24,7 +24,8 @@ def show(spec: RunSpec | None, refusals: int, restarted_from: str) -> list[Probl
     Args:
         spec: what to start; None while the form cannot be read.
         refusals: how many problems refuse it.
-        restarted_from: id of the run whose spec the form began with; empty when with none.
+        restarted_from: session key of the id of the run whose spec the form began with; forgotten by a start, since
+            what is started after it began with that one.
 
     Returns:
         What refused the start at the last moment, to be shown beside the fields.
@@ -41,11 +42,12 @@ def show(spec: RunSpec | None, refusals: int, restarted_from: str) -> list[Probl
     key = f"launch_start_{token}"
     if not st.button("Start", key=key, type="primary", icon=":material/play_arrow:", width="stretch"):
         return []
-    run_id, problems = data.submit(spec, token, restarted_from)
+    run_id, problems = data.submit(spec, token, st.session_state.get(restarted_from, ""))
     if problems:
         return problems
     st.session_state[_STARTED] = {"run_id": run_id, "spec": spec.to_json()}
     st.session_state[_TOKEN] = uuid.uuid4().hex
+    st.session_state.pop(restarted_from, None)
     st.rerun()
 
 

@@ -101,6 +101,7 @@ _ASKED = (
     "dataset_options",
     "device",
     "cpu_threads",
+    "epochs",
     "max_steps_per_epoch",
     "precision",
     "jit_compile",

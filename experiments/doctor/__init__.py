@@ -40,7 +40,7 @@ def findings(settings: Settings) -> list[Finding]:
                 problem(
                     area,
                     "this could not be checked",
-                    "please report it, with the lines above",
+                    "please report it, with the lines that go with it",
                     f"{type(error).__name__}: {error}\nat {last.filename}:{last.lineno}",
                 )
             )

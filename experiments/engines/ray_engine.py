@@ -30,6 +30,7 @@ from experiments.engines.base import (
 from experiments.settings import Settings
 from training.run_folder import Launch
 from training.spec import RunSpec
+from training.worker.supervisor import RECORD_VARIABLE, TELEMETRY_VARIABLE
 
 _PREFIX = "ray:"
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -158,7 +159,12 @@ class RayEngine:
     def _environment(self, spec: RunSpec) -> dict[str, str]:
         # No address of MLflow, which may hold a password: whoever may look at the cluster's jobs would read it.
         # Ray reads the waiting time in the job's own environment; a cluster may have been started without it.
-        return {**supervisor_environment(spec), "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S)}
+        return {
+            **supervisor_environment(spec),
+            "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S),
+            TELEMETRY_VARIABLE: str(self._settings.telemetry_s),
+            RECORD_VARIABLE: str(self._settings.record_deadline_s),
+        }
 
     def _client(self) -> _Client:
         if self._connected is None:

@@ -71,9 +71,7 @@ def follow(
         # Asked before reading, so that what is written before the end is read before leaving.
         ended = RunStatus(get_run(settings, run_id).info.status).is_terminal
         for reader in readers:
-            yield from reader.new_lines()
-            if ended:
-                yield from reader.unfinished_line()
+            yield from reader.remaining_lines() if ended else reader.new_lines()
         if not ended:
             sleep(0.5)
     if not any(reader.path.exists() for reader in readers):
@@ -97,10 +95,16 @@ class _Follower:
         *complete, self._rest = (self._rest + data).split(b"\n")
         return _shown(complete[1:] if begins_inside else complete)
 
-    def unfinished_line(self) -> list[str]:
-        """What the process wrote last without a line end, as one that aborts may; once."""
+    def remaining_lines(self) -> Iterator[str]:
+        """All that is left, the last line also without its end, as of a process that aborts. One reading is limited."""
+        before = -1
+        while self._offset != before:
+            before = self._offset if self._offset is not None else -1
+            yield from self.new_lines()
+            if self._offset is None:
+                break
         rest, self._rest = self._rest, b""
-        return _shown([rest] if rest else [])
+        yield from _shown([rest] if rest else [])
 
 
 def _candidates(settings: Settings, run_id: str, worker: int) -> list[Path]:

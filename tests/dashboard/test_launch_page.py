@@ -220,6 +220,24 @@ def test_a_spec_can_be_used_again(home: Settings, open_page: OpenPage) -> None:
     labels = [link.proto.label for link in open_page("run", run=new["run_id"], run_tab="Spec").page_link]
     assert f"Started from the spec of run {run_id[:8]}" in labels
 
+    # What is started after it began with that run, and not with the old one.
+    app.number_input(key="launch_epochs").set_value(3).run()
+    start(app)
+    third = next(run for run in runs(home) if run["run_id"] not in (run_id, new["run_id"]))
+    assert Tag.RESTARTED_FROM not in home.client().get_run(third["run_id"]).data.tags
+
+
+def test_a_run_of_an_experiment_gives_what_it_ran_and_not_whose_it_was(home: Settings, open_page: OpenPage) -> None:
+    tags = {"plan": "batch_size", "team": "vision"}
+    spec = RunSpec(dataset="synthetic", epochs=7, name="batch 32 CPU #3", group="batch_size 1", user="mei", tags=tags)
+    app = open_page("launch")
+    app.text_input(key="launch_user").set_value("ana").run()
+    app.query_params["spec"] = add_run(home, spec, RunStatus.FINISHED)
+    app.run()
+
+    found = RunSpec.from_assignments(shlex.split(app.code[0].value)[5::2])
+    assert found == RunSpec(dataset="synthetic", epochs=7, user="ana", tags={"team": "vision"})
+
 
 @pytest.mark.parametrize("run_id", ["f" * 32, "../../x", "<b>x</b>"])
 def test_using_an_unknown_spec_says_so_and_leaves_the_form(home: Settings, open_page: OpenPage, run_id: str) -> None:
@@ -324,6 +342,12 @@ def test_start_all_queues_every_run_once(home: Settings, ready_made: AppTest) ->
     assert len(runs(home)) == 4
     press(ready_made, "Start all")
     assert len(runs(home)) == 8
+
+
+def test_a_group_among_the_fields_is_the_group(home: Settings, ready_made: AppTest) -> None:
+    ready_made.text_area(key="launch_plan_fields").set_value("group=mine").run()
+    press(ready_made, "Start all")
+    assert {run["group"] for run in runs(home)} == {"mine"}
 
 
 def test_the_same_token_never_makes_two_sets_and_completes_one(home: Settings, ready_made: AppTest) -> None:

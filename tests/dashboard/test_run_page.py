@@ -244,6 +244,25 @@ def test_stop_reaches_the_queue(home: Settings, open_page: OpenPage) -> None:
     assert "Yes, stop it" not in [button.label for button in app.button]
 
 
+def test_a_stop_that_does_not_arrive_is_said(
+    home: Settings, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = add_run(home, RunSpec(), RunStatus.RUNNING, points=history_of(1))
+    app = open_page("run", run=run_id)
+
+    def away(*_: object) -> None:
+        raise ConnectionError("no route to the server")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "cancel", away)
+        app.button(key="run_stop_yes").click().run()
+    assert not app.exception
+    assert "**The tracking store does not answer**" in words(app)
+    assert "**The tracking store does not answer**" not in words(app.run())
+    app.button(key="run_stop_yes").click().run()
+    assert queue.get_run(home, run_id).data.tags[Tag.CANCEL_REQUESTED] == "true"
+
+
 def test_stopping_a_run_that_has_not_started_ends_it_at_once(home: Settings, open_page: OpenPage) -> None:
     run_id = add_run(home, RunSpec(), RunStatus.SCHEDULED)
     app = open_page("run", run=run_id)

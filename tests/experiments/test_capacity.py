@@ -7,6 +7,7 @@ import pytest
 from experiments import capacity
 from experiments.capacity import Capacity, Pool, Request
 from experiments.settings import Settings
+from training import hardware
 from training.spec import RunSpec
 
 
@@ -178,24 +179,19 @@ def test_affinity_limits_too():
 GPUS = ["GPU-aaa1", "GPU-aab2", "GPU-bbb3"]
 
 
-@pytest.mark.parametrize(
-    ("visible", "expected"),
-    [
-        (None, (0, 1, 2)),
-        ("", ()),
-        ("-1", ()),
-        ("2", (2,)),
-        ("2,0", (0, 2)),
-        ("0,7,1", (0,)),
-        ("GPU-bbb3,0", (0, 2)),
-        ("GPU-bbb", (2,)),
-        ("GPU-aa", ()),
-        ("0,0", ()),
-        ("NoDevFiles", ()),
-    ],
-)
-def test_gpus_that_cuda_would_show(visible, expected):
-    assert capacity.chosen_gpus(GPUS, visible) == expected
+def test_gpus_that_cuda_would_show(monkeypatch):
+    found = tuple(hardware.Gpu(index, f"GPU-{index}", "NVIDIA H100", 80_000, 79_000, "9.0") for index in range(3))
+    monkeypatch.setattr(hardware, "gpus", lambda: hardware.Gpus(found, "555.42", "12.5"))
+    assert capacity.visible_gpus({}) == (0, 1, 2)
+    assert capacity.visible_gpus({"CUDA_VISIBLE_DEVICES": "2,GPU-0"}) == (0, 2), "as nvidia-smi counts them"
+
+
+def test_a_driver_that_fails_leaves_the_processors(monkeypatch):
+    monkeypatch.setattr(hardware, "gpus", lambda: hardware.Gpus(error="GPU is lost"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    machine = capacity.this_machine()
+    assert (machine.gpus, machine.gpu_ids) == (0, ())
+    assert machine.cpus >= 1
 
 
 def test_a_slice_of_a_gpu_counts_as_one_that_has_no_index(monkeypatch):

@@ -336,8 +336,9 @@ def test_a_pipe_that_is_closed_early_is_no_error(settings: Settings) -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_kills_an_inline_run_in_order(settings: Settings, tmp_path: Path) -> None:
-    """What a batch system sends. The run is KILLED, its record is printed, no process is left."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["a batch system's end", "a closed terminal"])
+def test_a_signal_kills_an_inline_run_in_order(settings: Settings, tmp_path: Path, number: signal.Signals) -> None:
+    """The run is KILLED, its record is printed, no process is left."""
     (tmp_path / "sitecustomize.py").write_text(
         "from experiments.engines import inline\n"
         f"inline.InlineEngine._supervisor = lambda self, launch, spec: [{sys.executable!r}, '-c', {HANGS!r}]\n"
@@ -346,7 +347,7 @@ def test_sigterm_kills_an_inline_run_in_order(settings: Settings, tmp_path: Path
     started = process(settings, "run", "--inline", *TINY, "--json", PYTHONPATH=path)
     assert started.stderr is not None
     assert "run " in started.stderr.readline()
-    started.send_signal(signal.SIGTERM)
+    started.send_signal(number)
     out, err = started.communicate(timeout=120)
     assert started.returncode == 1, err
     assert json.loads(out)["status"] == "KILLED"

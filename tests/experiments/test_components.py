@@ -90,6 +90,8 @@ def test_others_are_let_in_by_this_machines_names_only(tmp_path: Path) -> None:
     assert f"{socket.gethostname()}:5000" in shared["MLFLOW_SERVER_ALLOWED_HOSTS"].split(",")
     assert f"http://{socket.gethostname()}:5000" in shared["MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"].split(",")
     assert shared["SPEEDUP_LAB_MLFLOW_UI"] == f"http://{socket.gethostname()}:5000"
+    with_own = planned(tmp_path, SPEEDUP_LAB_HOST="0.0.0.0", MLFLOW_TRACKING_URI="https://mlflow.example").environment
+    assert "SPEEDUP_LAB_MLFLOW_UI" not in with_own, "no MLflow is started here that a link could lead to"
     named = planned(
         tmp_path, SPEEDUP_LAB_HOST="192.0.2.7", MLFLOW_SERVER_ALLOWED_HOSTS="mlflow.example.org"
     ).environment

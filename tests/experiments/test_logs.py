@@ -117,6 +117,19 @@ def test_following_gives_what_was_written_last_without_a_line_end(settings: Sett
     assert list(follow(settings, run_id, sleep=ended)) == ["one", "Aborted"]
 
 
+def test_following_gives_all_of_what_came_at_the_end(settings: Settings) -> None:
+    """One reading is limited; a process may write more than that in its last moment, its traceback last."""
+    run_id = new_run(settings)
+    file = live_log(settings, run_id)
+    file.write_text("one\n")
+
+    def at_the_end(_: float) -> None:
+        file.write_text("one\n" + PLACED * (3 * MOST_BYTES // len(PLACED)) + "ValueError: the cause\n")
+        settings.client().set_terminated(run_id, RunStatus.FAILED)
+
+    assert list(follow(settings, run_id, sleep=at_the_end)) == ["one", "ValueError: the cause"]
+
+
 def test_following_a_long_log_begins_with_a_whole_line(settings: Settings) -> None:
     run_id = new_run(settings)
     line = "x" * 1_022

@@ -192,6 +192,18 @@ def test_a_claim_stands_beside_the_comparison_that_it_is_about(
     assert claimed(found, runs) == claim
 
 
+@pytest.mark.parametrize("other", [{"workload": "vae"}, {"global_batch_size": 512}, {"precision": "mixed_float16"}])
+def test_a_claim_does_not_stand_beside_a_plan_that_was_run_with_other_fields(other: dict) -> None:
+    runs = frame(
+        {"run_id": "cpu", "device": "cpu", "plan": "cpu_against_gpu", **other},
+        {"run_id": "gpu", "device": "gpu", "plan": "cpu_against_gpu", **other},
+    )
+    table = pd.DataFrame({"run_ids": [("gpu",)]})
+    found = Speedups("", ("cpu",), 1.0, Thing.DEVICE, BatchRule.FIXED_GLOBAL, table, pd.DataFrame(), "")
+
+    assert claimed(found, runs) is None
+
+
 def test_the_guides_claim_stands_in_its_plan() -> None:
     plan = find("cpu_against_gpu")
 

@@ -22,6 +22,7 @@ from experiments import admission, queue, results
 from experiments.queue import UnknownRun, cancel, is_unfinished, submit
 from experiments.settings import CHECKOUT, ExperimentDeletedError, Settings
 from tests.support.stores import settings_in
+from training.mlflow_limits import LONGEST_PARAM, LONGEST_TAG
 from training.names import Artifact, RunStatus, Tag
 from training.run_folder import RunFolder
 from training.spec import RunSpec, SpecError
@@ -133,9 +134,9 @@ def test_long_params_are_kept_whole_beside_and_said(settings: Settings) -> None:
     )
     run_id = submit(settings, spec)
     run = settings.client().get_run(run_id)
-    assert len(run.data.params["notes"]) == len(run.data.params["tags"]) == queue.LONGEST_PARAM
-    assert len(run.data.tags[Tag.NOTE]) == queue.LONGEST_TAG
-    assert "notes, tags" in run.data.tags[Tag.NOTICE]
+    assert len(run.data.params["notes"]) == len(run.data.params["tags"]) == LONGEST_PARAM
+    assert len(run.data.tags[Tag.NOTE]) == LONGEST_TAG
+    assert [line.split(" has ")[0] for line in run.data.tags[Tag.NOTICE].splitlines()] == ["param tags", "param notes"]
     assert Artifact.PARAMS in run.data.tags[Tag.NOTICE]
     assert results.Results(settings).runs().notice[0] == run.data.tags[Tag.NOTICE]
     full = json.loads(Path(client_file(settings, run_id, Artifact.PARAMS)).read_text())

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from experiments.locks import LockTimeout, file_lock
-from experiments.settings import CHECKOUT, ExperimentDeletedError, Settings, SettingsError, sqlite_path, sqlite_uri
+from experiments.settings import (
+    CHECKOUT,
+    ExperimentDeletedError,
+    Settings,
+    SettingsError,
+    bound_store_requests,
+    sqlite_path,
+    sqlite_uri,
+)
 from tests.support.stores import settings_in
 
 
@@ -47,6 +55,33 @@ def test_the_environment_sets_everything(tmp_path: Path) -> None:
 def test_a_port_that_is_none_names_its_variable(value: str) -> None:
     with pytest.raises(SettingsError, match=r"SPEEDUP_LAB_MLFLOW_PORT=.*1 to 65535"):
         Settings.from_environment({"SPEEDUP_LAB_MLFLOW_PORT": value})
+
+
+@pytest.mark.parametrize("value", ["5s", "0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("name", ["SPEEDUP_LAB_TELEMETRY_S", "SPEEDUP_LAB_RECORD_DEADLINE_S"])
+def test_a_time_that_is_none_names_its_variable(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}='{value}' is no time: give seconds"):
+        Settings.from_environment({name: value})
+
+
+def test_times_are_read_and_have_defaults() -> None:
+    found = Settings.from_environment({"SPEEDUP_LAB_TELEMETRY_S": "0.5", "SPEEDUP_LAB_RECORD_DEADLINE_S": ""})
+    assert (found.telemetry_s, found.record_deadline_s) == (0.5, 600.0)
+
+
+def test_the_link_to_mlflow_holds_no_login() -> None:
+    found = Settings.from_environment({"MLFLOW_TRACKING_URI": "https://mei:secret@mlflow.example:8443/path"})
+    assert found.mlflow_ui == "https://mlflow.example:8443/path"
+    assert "mei:secret@" in found.tracking_uri
+
+
+def test_a_store_that_is_away_is_not_waited_for_long_unless_somebody_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "300")
+    bound_store_requests(retries=1, timeout_s=10)
+    names = ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT")
+    assert [os.environ[name] for name in names] == ["1", "300"]
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")
 
 
 @pytest.mark.parametrize("uri", ["./mlruns", "mlruns", "file:///tmp/mlruns", "/tmp/mlruns"])

@@ -136,6 +136,23 @@ def test_an_assignment_that_cannot_be_read_is_refused(text):
         RunSpec.from_assignments([text])
 
 
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: RunSpec.from_dict({"learning_rate": 10**400}), "learning_rate"),
+        (lambda: RunSpec.from_dict({"epochs": 10**400}), "epochs"),
+        (lambda: RunSpec.from_dict({"dataset": "synthetic", "dataset_options": {"examples": 10**400}}), "examples"),
+        (lambda: RunSpec.from_assignments(["dataset=synthetic", f"dataset_options.examples=1{'0' * 400}"]), "examples"),
+        (lambda: RunSpec.from_assignments([f"learning_rate=1{'0' * 400}"]), "learning_rate"),
+        (lambda: RunSpec.from_assignments(["tags.team=vision"], {"tags": None}), "tags"),
+        (lambda: RunSpec.from_assignments(["dataset_options.examples=5"], {"dataset_options": [1]}), "dataset_options"),
+    ],
+)
+def test_what_python_cannot_turn_into_a_number_or_an_object_is_refused(make, named):
+    with pytest.raises(SpecError, match=named):
+        make()
+
+
 def test_a_misspelt_field_is_named_with_the_right_one():
     with pytest.raises(SpecError, match="did you mean epochs"):
         RunSpec.from_dict({"epoch": 3})

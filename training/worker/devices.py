@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
+from training import hardware
 from training.spec import RunSpec
 
 
@@ -115,13 +116,13 @@ def _configure_gpus(spec: RunSpec) -> None:
 
 
 def _slice_mib(gpu: "tf.config.PhysicalDevice", slices: int) -> int:
-    """An equal share of the GPU's memory, with a tenth left for CUDA itself. TensorFlow demands a number."""
-    import pynvml
+    """An equal share of the GPU's memory, with a tenth left for CUDA itself. TensorFlow demands a number.
 
-    pynvml.nvmlInit()
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(int(gpu.name.rsplit(":", 1)[1]))
-        total = pynvml.nvmlDeviceGetMemoryInfo(handle).total
-    finally:
-        pynvml.nvmlShutdown()
-    return int(total / 2**20 * 0.9 / slices)
+    TensorFlow counts what CUDA shows this process, and the driver counts all of the machine's.
+    """
+    driver, ordinal = hardware.gpus(), int(gpu.name.rsplit(":", 1)[1])
+    shown = hardware.visible(driver.found)
+    if ordinal >= len(shown):
+        why = driver.error or "it is not in the driver's list, as a slice (MIG) is not"
+        raise DeviceError(f"the memory of {gpu.name} is not known ({why}): set memory_limit_mib")
+    return int(shown[ordinal].memory_mib * 0.9 / slices)

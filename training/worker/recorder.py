@@ -127,6 +127,10 @@ class Recorder:
             self._client.set_tag(self._launch.run_id, Tag.REASON, "")
         return status, Tag.CANCEL_REQUESTED in run.data.tags
 
+    def cancel_requested(self) -> bool:
+        """Whether somebody has asked to cancel the run. Raises RunGoneError when it was deleted."""
+        return Tag.CANCEL_REQUESTED in self._run().data.tags
+
     def flush(self) -> bool:
         """Sends what is new in the journals. Returns whether there was anything: call until there is not.
 

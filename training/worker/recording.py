@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 SHORTEST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 3.0
+LOOK_EVERY_S = 10.0
+"""Somebody may ask the run to stop in MLflow alone: where no controller hears it, its supervisor does."""
 MISSING_FOR_S = 20.0
 """A run that MLflow does not know for this long is gone: a server that is just starting may know none yet."""
 
@@ -28,7 +30,7 @@ class Recording(threading.Thread):
     Attributes:
         gone: why there is no run to record any more; empty while there is one.
         ended_before: the status of a run that had ended before it began; it is left as it is.
-        cancelled: whether somebody asked to cancel the run before it began.
+        cancelled: whether somebody asked to cancel the run, seen every LOOK_EVERY_S.
         recorded: whether the end is in MLflow.
     """
 
@@ -37,6 +39,7 @@ class Recording(threading.Thread):
         self._folder = folder
         self._recorder: Recorder | None = None
         self._connected = False
+        self._look_at = 0.0
         self._complete = threading.Event()
         self._missing_since: float | None = None
         self._trouble = ""
@@ -88,13 +91,16 @@ class Recording(threading.Thread):
             # MLflow's half million objects stay as they are: looking through them for garbage, as Python does once
             # while the run goes on, takes a fifth of a second from the training.
             gc.freeze()
-            self.cancelled = cancelled
+            self.cancelled, self._look_at = cancelled, time.monotonic() + LOOK_EVERY_S
             self.ended_before = status if status.is_terminal else None
         if self.ended_before is not None:
             return True
         while self._recorder.flush():
             self._missing_since = None
         if not complete:
+            if time.monotonic() >= self._look_at:
+                self.cancelled = self._recorder.cancel_requested()
+                self._look_at = time.monotonic() + LOOK_EVERY_S
             return False
         for text in self._notices:
             self._recorder.notice(text)

@@ -103,6 +103,34 @@ print(json.dumps(made))
     assert made == {case: calls for case, (_, calls) in CASES.items()}
 
 
+def test_simulated_gpus_share_the_memory_of_the_gpu_that_is_shown():
+    """The driver counts all GPUs of a machine, and TensorFlow those that CUDA shows the process."""
+    told = run_python_forked(
+        f"""
+import json, os
+import tensorflow as tf
+from training import hardware
+from training.spec import RunSpec
+from training.worker import devices
+{FAKE_GPUS}
+sizes = (80_000, 24_000)
+found = tuple(hardware.Gpu(i, f"GPU-{{i}}", "A GPU", size, size, "9.0") for i, size in enumerate(sizes))
+hardware.gpus = lambda: hardware.Gpus(found, "555.42", "12.5")
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+spec = RunSpec.from_dict({dict(TWO_GPUS, logical_devices=2)!r})
+devices.configure(spec, 2)
+os.environ["CUDA_VISIBLE_DEVICES"] = "MIG-1"
+try:
+    devices.configure(spec, 2)
+except devices.DeviceError as error:
+    calls.append(str(error))
+print(json.dumps(calls))
+"""
+    )
+    assert ["logical", "0", [10_800, 10_800]] in told
+    assert "set memory_limit_mib" in told[-1]
+
+
 @pytest.fixture(scope="module")
 def said(tmp_path_factory) -> dict:
     """What one process says of one thing after the other."""

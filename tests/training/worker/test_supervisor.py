@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.memory import own_peak_mb
 from training.names import Metric, Tag
+from training.worker import recording
 from training.worker.supervisor import AlreadyStartedError, supervise
 
 FAST = {"SPEEDUP_LAB_TELEMETRY_S": "0.2"}
@@ -195,6 +196,25 @@ def test_loss_that_is_no_number(new_run, gang_of, client, ended, value, notice):
     run = ended(folder)
     assert (run.info.status, run.data.tags[Tag.NOTICE]) == ("FINISHED", notice)
     assert len(client.get_metric_history(run.info.run_id, Metric.LOSS)) == 3
+
+
+@pytest.mark.slow
+def test_a_request_in_mlflow_alone_stops_the_run(new_run, gang_of, client, ended, monkeypatch):
+    """As when the command that carries a run out is gone, and no controller has it."""
+    monkeypatch.setattr(recording, "LOOK_EVERY_S", 0.2)
+    folder = new_run()
+    client.set_tag(folder.launch().run_id, Tag.HOST, "here")
+    script = """
+        epoch(0)
+        from mlflow import MlflowClient
+        launch = folder.launch()
+        time.sleep(1.0)  # the supervisor has looked before
+        MlflowClient(launch.tracking_uri).set_tag(launch.run_id, Tag.CANCEL_REQUESTED, "true")
+        time.sleep(600)
+    """
+    assert supervise(folder, gang_of(folder, script)) == 143
+    run = ended(folder)
+    assert (run.info.status, run.data.tags[Tag.REASON]) == ("KILLED", "stopped by request")
 
 
 @pytest.mark.slow
