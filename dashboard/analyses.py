@@ -90,7 +90,7 @@ def speedups(
 @st.cache_resource(max_entries=8, show_spinner=False)
 def curves(runs: pd.DataFrame) -> pd.DataFrame:
     """The scaling curves among some ended runs: CURVE_COLUMNS."""
-    return scaling.curves(runs)
+    return scaling.begun(runs)
 
 
 @data.from_the_store

@@ -13,7 +13,7 @@ from functools import wraps
 import pandas as pd
 import streamlit as st
 
-from experiments import admission, capacity, plan_runs, queue, results
+from experiments import admission, capacity, foreground, plan_runs, queue, results
 from experiments.analysis import timing
 from experiments.engines.base import EngineError, EngineUnavailableError
 from experiments.plans import Plan, PlanError
@@ -260,7 +260,7 @@ def submit(spec: RunSpec, token: str, restarted_from: str = "") -> tuple[str, li
 @from_the_store
 def cancel(run_id: str) -> None:
     """Asks a run to stop; nothing happens to one that has ended."""
-    queue.cancel(_settings(), run_id)
+    foreground.cancel(_settings(), run_id)
     _record.clear()
 
 

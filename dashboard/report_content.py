@@ -16,7 +16,7 @@ from experiments import plan_runs, questions, results
 from experiments.analysis import batch_curve, curve, tables
 from experiments.analysis.comparable import BatchRule, Thing, fields
 from experiments.analysis.evidence import Evidence
-from experiments.analysis.scaling import curves
+from experiments.analysis.scaling import begun
 from experiments.analysis_text import RULES, batch_table, fit_lines, left_out_table, points_table, speedups_table
 from experiments.settings import Settings
 from training.spec import SpecError
@@ -141,7 +141,12 @@ def _doubtful(evidence: Evidence) -> pd.DataFrame:
         for run_id, excludes in zip(flags["run_id"], flags["excludes"], strict=True)
     ]
     return pd.DataFrame(
-        {"run": flags["run_id"].str[:8], "flag": flags["flag"], "why": flags["detail"], "effect": effects}
+        {
+            "run": flags["run_id"].str[:8],
+            "flag": flags["flag"].str.replace("_", " "),
+            "why": flags["detail"],
+            "effect": effects,
+        }
     )
 
 
@@ -181,7 +186,7 @@ def _batches(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
 
 
 def _curves(evidence: Evidence, again: list[str]) -> typing.Iterator[Section]:
-    everything = curves(evidence.runs)
+    everything = begun(evidence.runs)
     for key in everything["key"].unique():
         found = curve.read(evidence, key)
         figures: tuple[go.Figure, ...] = ()

@@ -13,7 +13,7 @@ from experiments import completing, questions, results
 from experiments.analysis import batch_curve, pairs, tables
 from experiments.analysis.comparable import QUESTIONS, BatchRule, Thing
 from experiments.analysis.placement import diff, moves
-from experiments.analysis.scaling import curves, devices
+from experiments.analysis.scaling import begun, devices
 from experiments.analysis.workers import workers
 from experiments.analysis_text import (
     RULES,
@@ -148,10 +148,7 @@ def scaling(settings: Settings, options: argparse.Namespace, answer: typing.Text
     if options.queue and not completes:
         raise UsageError("--queue says nothing about which runs: add --complete or --halve")
     runs, back = questions.runs_of(settings, options.group), _put_back(settings, options)
-    everything = curves(runs)
-    # A curve of runs of which none has finished shows nothing yet; those on a curve that has are shown as left out.
-    finished = set(runs.loc[runs["status"] == RunStatus.FINISHED, "run_id"])
-    offered = everything[everything["key"].isin(everything.loc[everything["run_id"].isin(finished), "key"])]
+    offered = begun(runs)
     listed = offered.groupby(["key", "label"], sort=False).agg(runs=("run_id", "size"), counts=("count", _counts))
     listed = listed.reset_index()
     keys = list(listed["key"])

@@ -111,7 +111,7 @@ def left_out_table(left_out: pd.DataFrame) -> pd.DataFrame:
             "left out": left_out["run_id"].str[:8],
             "name": left_out["name"],
             "put back": left_out["can_be_put_back"].map({True: "possible", False: "impossible"}),
-            "why": left_out["flag"] + ": " + left_out["detail"],
+            "why": left_out["detail"],
         }
     )
 

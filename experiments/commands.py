@@ -150,7 +150,7 @@ def cancel(settings: Settings, options: argparse.Namespace, answer: typing.TextI
     run_id = results.find(settings, options.run)
     if RunStatus(queue.get_run(settings, run_id).info.status).is_terminal:
         say(f"run {run_id} had ended already: nothing to stop")
-    status = queue.cancel(settings, run_id)
+    status = foreground.cancel(settings, run_id)
     if options.json:
         print_json({"run_id": run_id, "status": status}, answer)
     else:
@@ -332,7 +332,7 @@ def print_record(
         answer.write(f"verdict  {safe(judged.sentence())}\n")
     for flag in judged.flags[judged.flags["flag"] != "notice"].to_dict("records"):  # said above
         effect = "stays out of figures" if flag["excludes"] else "stays in figures"
-        answer.write(f"flag     {flag['flag']}: {safe(flag['detail'])} ({effect})\n")
+        answer.write(f"flag     {safe(flag['detail'])} ({effect})\n")
     answer.writelines(f"unknown  {safe(each)}: not recorded, so not checked\n" for each in judged.unchecked)
     shown: dict[str, Callable[[float], str]] = {"time/": duration, "throughput/": "{:,.0f}".format}
     groups: dict[str, Mapping[str, str]] = {

@@ -6,6 +6,7 @@ import http.client
 import shlex
 import socket
 import typing
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -261,6 +262,12 @@ def reachable(host: str, for_people: bool = False) -> str:
     if host in WILDCARD:
         return socket.gethostname() if for_people else "127.0.0.1" if host == "0.0.0.0" else "[::1]"
     return f"[{host}]" if ":" in host else host
+
+
+def is_this_machine(address: str) -> bool:
+    """Whether an address (URL, host:port, Ray's `auto`, empty for the default) is a loopback one of this machine."""
+    host = urllib.parse.urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    return not address or host in ("localhost", "auto", "local", "::1") or host.startswith("127.")
 
 
 def free_port() -> int:

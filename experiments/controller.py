@@ -21,7 +21,7 @@ from experiments import queue
 from experiments.capacity import Request
 from experiments.dispatch import Dispatcher, end, not_here, save_handle
 from experiments.engines.base import FOREGROUND, Engine, EngineError, EngineStatus, EngineUnavailableError
-from experiments.live import LiveRun, Said, has_supervisor, line
+from experiments.live import LiveRun, Said, has_supervisor, is_abandoned, line
 from experiments.locks import LockTimeout, file_lock
 from experiments.settings import Settings, SettingsError, bound_store_requests
 from experiments.store_errors import store_errors
@@ -29,7 +29,7 @@ from training.names import RunStatus, Tag
 from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 from training.worker.gang import end_strays
-from training.worker.recorder import RunGoneError
+from training.worker.recorder import RunGoneError, is_concluded
 from training.worker.recording import replay
 
 if typing.TYPE_CHECKING:
@@ -151,6 +151,9 @@ class Controller:
 
     def _take_on(self, folder: RunFolder, spec: RunSpec, launch: Launch, handle: str) -> None:
         run_id = launch.run_id
+        if is_concluded(folder):  # opened again by somebody who logs into it: it holds nothing
+            self._live[run_id] = LiveRun(run_id, handle, folder, Request(0, 0, 0), ())
+            return
         request = Request(spec.workers, max(1, launch.cpus // spec.workers), spec.gpus_per_worker)
         self._live[run_id] = LiveRun(run_id, handle, folder, request, tuple(launch.gpu_ids or ()), group=spec.group)
         log.info("run %s had been started before (%s)", run_id, handle)
@@ -207,9 +210,16 @@ class Controller:
         if live.gone_since is not None and not has_supervisor(live.folder):
             del self._live[live.run_id]
             log.info("run %s has ended", live.run_id)
-        elif now - live.ended_since > LET_GO_S:
+        elif now - live.ended_since > LET_GO_S and self._has_ended(live.run_id):
             # Ended or deleted by somebody else; it must not hold the machine.
             self._stop(live, now)
+
+    def _has_ended(self, run_id: str) -> bool:
+        """Whether a run that the list of unended ones lacks has ended, or is gone: asked before it is stopped."""
+        try:
+            return RunStatus(queue.get_run(self._settings, run_id).info.status).is_terminal
+        except queue.UnknownRun:
+            return True
 
     def _stop(self, live: LiveRun, now: float) -> None:
         if live.stop_asked is None or now - live.stop_asked > STOP_AGAIN_S:
@@ -257,8 +267,7 @@ class Controller:
                 end(self._settings, run_id, RunStatus.FAILED, "its submission was cut short: submit it again")
             return
         folder = RunFolder.of(self._settings.runs_folder, run_id)
-        elsewhere = run.data.tags.get(Tag.HOST, socket.gethostname()) != socket.gethostname()
-        if elsewhere or not folder.path.exists() or has_supervisor(folder):
+        if not is_abandoned(run, folder):
             self._lifeless_since.pop(run_id, None)
             if folder.launch_path.exists() and run.data.tags.get(Tag.ENGINE_HANDLE) != FOREGROUND:
                 self._take_back(folder)

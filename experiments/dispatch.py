@@ -21,7 +21,7 @@ from experiments.live import LiveRun, Said, line
 from experiments.settings import Settings
 from training.names import RunStatus, Tag
 from training.run_folder import Launch, RunFolder
-from training.spec import RunSpec
+from training.spec import RunSpec, SpecError
 
 if typing.TYPE_CHECKING:
     from mlflow.entities import Run
@@ -114,7 +114,8 @@ class Dispatcher:
             try:
                 self._specs[run_id] = folder.spec()
             except (OSError, ValueError) as error:  # a SpecError, or bytes that are no text
-                end(self._settings, run_id, RunStatus.FAILED, f"its spec cannot be read: {line(error)}{_RESTART}")
+                cause = str(error) if isinstance(error, SpecError) else line(error)
+                end(self._settings, run_id, RunStatus.FAILED, f"its spec cannot be read ({cause}){_RESTART}")
                 return None
         return self._specs[run_id]
 
@@ -166,7 +167,7 @@ class Dispatcher:
                 written += 1
 
 
-_RESTART = "; what was added to the catalogue since `make run` started, it knows once it is started anew"
+_RESTART = ": end `make run` and start it again, if the catalogue was changed since; then submit the run again"
 
 
 def turn(run: "Run") -> tuple[int, int, str]:

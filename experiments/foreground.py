@@ -12,6 +12,7 @@ from experiments import capacity, queue
 from experiments.capacity import Pool
 from experiments.engines.base import FOREGROUND, Engine, EngineError
 from experiments.engines.inline import InlineEngine
+from experiments.live import is_abandoned
 from experiments.locks import file_lock
 from experiments.settings import Settings
 from experiments.store_errors import store_errors
@@ -30,8 +31,38 @@ def here(settings: Settings) -> Settings:
     return dataclasses.replace(settings, ray_address="")
 
 
+def close_abandoned(settings: Settings, run_id: str = "", cancelled: bool = False) -> None:
+    """Ends runs that were carried out in the foreground and whose processes are gone: killed with their whole job, or
+    with the machine. Where a controller drives the queue, it does so itself.
+
+    Args:
+        settings: where they are recorded.
+        run_id: only this one; all if empty.
+        cancelled: whether somebody wants it to end.
+    """
+    client, experiment = settings.client(), settings.experiment_id()
+    which = f"attributes.status = 'RUNNING' and tags.`{Tag.ENGINE_HANDLE}` = '{FOREGROUND}'"
+    end = (RunStatus.KILLED, "stopped by request") if cancelled else (RunStatus.FAILED, "its process is gone")
+    for run in client.search_runs([experiment], which, max_results=1000):
+        folder = RunFolder.of(settings.runs_folder, run.info.run_id)
+        mine = run_id in ("", run.info.run_id)
+        if mine and folder.launch_path.exists() and is_abandoned(run, folder):
+            end_strays(folder)
+            replay(folder, end)
+
+
+def cancel(settings: Settings, run_id: str) -> RunStatus:
+    """As `queue.cancel`; a run that nobody is left to hear it for ends here, unless a controller is there to do it."""
+    status = queue.cancel(settings, run_id)
+    if status.is_terminal or queue.is_driven(settings):
+        return status
+    close_abandoned(settings, run_id, cancelled=True)
+    return RunStatus(queue.get_run(settings, run_id).info.status)
+
+
 def submit(settings: Settings, spec: RunSpec, submission: str = "") -> str:
     """As `queue.submit`, checked against this machine, and left alone by every controller."""
+    close_abandoned(settings)
     tags = {Tag.ENGINE_HANDLE: FOREGROUND, Tag.REASON: "about to start"}
     return queue.submit(here(settings), spec, submission, tags=tags)
 

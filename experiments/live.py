@@ -3,11 +3,18 @@
 import fcntl
 import logging
 import os
+import socket
+import time
+import typing
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from experiments.capacity import Request
+from training.names import Tag
 from training.run_folder import RunFolder
+
+if typing.TYPE_CHECKING:
+    from mlflow.entities import Run
 
 
 @dataclass
@@ -56,6 +63,23 @@ def has_supervisor(folder: RunFolder) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+SILENT_S = 600.0
+"""A run of another host whose files nobody has written to for so long is given up: a supervisor does every few
+seconds, and a container has another host's name each time it starts."""
+
+
+def is_abandoned(run: "Run", folder: RunFolder) -> bool:
+    """Whether nobody carries out a run that has not ended and that no engine has, as far as its folder, if it is here,
+    tells."""
+    if not folder.path.exists() or has_supervisor(folder):
+        return False
+    if run.data.tags.get(Tag.HOST, socket.gethostname()) == socket.gethostname():
+        return True
+    # A lock of another host may not be seen here.
+    written = (file.stat().st_mtime for file in folder.path.rglob("*") if file.is_file() and not file.is_symlink())
+    return time.time() - max(written, default=0.0) > SILENT_S
 
 
 class Said:

@@ -136,7 +136,7 @@ def get_run(settings: Settings, run_id: str) -> "Run":
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         raise UnknownRun(run_id) from None
-    if run.info.lifecycle_stage == "deleted" or run.info.experiment_id != settings.experiment_id():
+    if run.info.lifecycle_stage == "deleted" or run.info.experiment_id != settings.experiment_id(create=False):
         raise UnknownRun(run_id)
     return run
 

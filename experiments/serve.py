@@ -12,7 +12,15 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from experiments.components import Component, answers, plan, reachable, taken_ports, token_file
+from experiments.components import (
+    Component,
+    answers,
+    is_this_machine,
+    plan,
+    reachable,
+    taken_ports,
+    token_file,
+)
 from experiments.settings import CHECKOUT, Settings, SettingsError
 from experiments.stack import PART, Stack, end_all, marked, say
 
@@ -137,6 +145,12 @@ def serve(settings: Settings, environ: Mapping[str, str]) -> int:
             raise SettingsError("\n".join(problems))
         settings.prepare()
         say(f"Starting {', '.join(component.name for component in planned.components)}; data in {settings.home}")
+        store = planned.environment["MLFLOW_TRACKING_URI"]
+        if is_this_machine(store) and not is_this_machine(settings.ray_address):
+            say(
+                f"The machines of the Ray cluster cannot record to {store} if they are others: "
+                "set MLFLOW_TRACKING_URI to a server that all of them reach"
+            )
         _make_room(settings)
         stack = Stack(settings.home, lambda stack: _announce(settings, planned.components, stack))
         for component in planned.components:

@@ -17,9 +17,12 @@ from training import names
 
 if typing.TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Experiment
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 _LOOPBACK = "127.0.0.1"
+_OURS = "speedup_lab"
+"""Tag of the experiment: its value is the name that it had, whatever people call it since."""
 _STORE_TIMEOUT_S = 120.0  # making the store takes 4 s alone on two cores; others may be starting too
 
 
@@ -150,7 +153,7 @@ class Settings:
         draft = database.with_name(f".{database.name}.{os.getpid()}.draft")
         draft.unlink(missing_ok=True)
         client = _client(sqlite_uri(draft))
-        client.create_experiment(self.experiment, artifact_location=self._artifact_location())
+        self._create_experiment(client)
         _forget_connections(client)
         _use_wal(draft)
         for leftover in ("-wal", "-shm"):
@@ -174,18 +177,34 @@ class Settings:
         Raises:
             ExperimentDeletedError: it was deleted.
         """
-        client = self.client()
-        found = client.get_experiment_by_name(self.experiment)
+        found = self._experiment()
         if found is None and create:
             with file_lock(self.locks_folder / "store.lock", _STORE_TIMEOUT_S):
-                found = client.get_experiment_by_name(self.experiment)
+                found = self._experiment()
                 if found is None:
-                    return str(client.create_experiment(self.experiment, artifact_location=self._artifact_location()))
+                    return self._create_experiment(self.client())
         if found is None:
             return ""
         if found.lifecycle_stage == "deleted":
-            raise ExperimentDeletedError(self.experiment, found.experiment_id)
+            raise ExperimentDeletedError(found.name, found.experiment_id)
+        if create and _OURS not in found.tags:
+            self.client().set_experiment_tag(found.experiment_id, _OURS, self.experiment)  # an older version made it
         return str(found.experiment_id)
+
+    def _experiment(self) -> "Experiment | None":
+        """The experiment by its name, or by its mark where somebody gave it another name: its runs are the same."""
+        from mlflow.entities import ViewType
+
+        if (found := self.client().get_experiment_by_name(self.experiment)) is not None:
+            return found
+        marked = self.client().search_experiments(
+            view_type=ViewType.ALL, filter_string=f"tags.{_OURS} = '{self.experiment}'", max_results=100
+        )
+        return min(marked, key=lambda each: (each.lifecycle_stage == "deleted", each.creation_time), default=None)
+
+    def _create_experiment(self, client: "MlflowClient") -> str:
+        location = self._artifact_location()
+        return str(client.create_experiment(self.experiment, artifact_location=location, tags={_OURS: self.experiment}))
 
     def restore_experiment(self) -> bool:
         """Brings a deleted experiment back, with its runs. Returns whether there was anything to restore."""
@@ -251,6 +270,12 @@ def _tracking_uri(uri: str) -> str:
         raise SettingsError(
             f"MLFLOW_TRACKING_URI={uri!r} is a folder, which cannot be searched or shared safely: "
             "set it to sqlite:////absolute/path.db or to the address of a tracking server, or leave it unset"
+        )
+    scheme = uri.partition("://")[0].partition("+")[0].lower()
+    if scheme in ("postgresql", "postgres", "mysql", "mssql"):
+        raise SettingsError(
+            f"MLFLOW_TRACKING_URI is a {scheme} database, which is not used directly: start `mlflow server "
+            "--backend-store-uri` on it, and set the variable to that server's address"
         )
     path = sqlite_path(uri)
     return uri if path is None else sqlite_uri(path)

@@ -2,6 +2,9 @@
 
 import errno
 
+_DISK = ("database or disk is full", "disk I/O error", "readonly database", "unable to open database file")
+"""What SQLite says of its file's disk."""
+
 
 def store_errors() -> tuple[type[Exception], ...]:
     """The exceptions of MLflow, its database, its HTTP client and the file system.
@@ -20,9 +23,12 @@ def store_errors() -> tuple[type[Exception], ...]:
 def is_of_this_machine(error: Exception) -> bool:
     """Whether one of `store_errors` is about a file or a lock of this machine, and no sign of a store that is away."""
     import requests
+    import sqlalchemy.exc
 
     from experiments.locks import LockTimeout
 
+    if isinstance(error, sqlalchemy.exc.SQLAlchemyError) or "sqlite3" in str(error):
+        return any(words in str(error) for words in _DISK)
     if isinstance(error, OSError) and not isinstance(error, requests.RequestException):
         return error.filename is not None or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
     return isinstance(error, LockTimeout)

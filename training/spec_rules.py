@@ -4,6 +4,7 @@ import math
 import re
 import types
 import typing
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass
 from enum import StrEnum
@@ -16,7 +17,7 @@ if typing.TYPE_CHECKING:
 LONGEST_NAME = 250
 LONGEST_TEXT = 100_000
 _TAG_KEY = re.compile(r"[\w.\- /:]{1,200}")
-_DEVICE = re.compile(r"/(CPU|GPU):(\d{1,4})")
+_DEVICE = re.compile(r"/(CPU|GPU):(0|[1-9][0-9]{0,3})")
 
 
 class Severity(StrEnum):
@@ -94,13 +95,11 @@ def _text(name: str, value: str, longest: int, newlines: bool = False) -> Iterat
     if len(value) > longest:
         yield Problem(name, value, f"has {len(value)} characters", f"give at most {longest}")
     allowed = "\n\t\r" if newlines else ""
-    if any(
-        (ord(char) < 32 or 0xD800 <= ord(char) <= 0xDFFF or ord(char) == 127) and char not in allowed for char in value
-    ):
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") and char not in allowed for char in value):
         yield Problem(name, value, "contains control characters", "remove them")
     if any(char in _BIDIRECTIONAL for char in value):
         yield Problem(name, value, "contains characters that turn the direction of text around", "remove them")
-    if value and not value.strip() and not newlines:
+    if value and not newlines and all(unicodedata.category(char) in ("Zs", "Cf") for char in value):
         yield Problem(name, value, "is blank", "write something, or nothing at all")
 
 
@@ -143,7 +142,9 @@ def _tags(value: Mapping) -> Iterator[Problem]:
             yield Problem(
                 "tags", key, "is no tag name", "use up to 200 letters, digits, spaces and _ - . / : in a tag's name"
             )
-        yield from _text("tags", text, 5000, newlines=True)
+        if key != key.strip() or text != text.strip():
+            yield Problem("tags", {key: text}, "begins or ends with a blank", "leave it out")
+        yield from _text("tags", text, 5000)
 
 
 def _notes(value: str) -> Iterator[Problem]:

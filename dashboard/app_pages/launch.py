@@ -12,7 +12,7 @@ from training.spec_rules import Problem, Severity
 
 _FROM = "launch_from"
 """Id of the run whose spec the form began with."""
-ONE, READY_MADE = "One run", "Ready-made experiment"
+ONE, READY_MADE = "One run", note.READY_MADE["launch_what"]
 
 
 def _fill_from_run() -> None:

@@ -10,10 +10,14 @@ from experiments.analysis.curve import ScalingCurve
 from experiments.analysis.evidence import Evidence
 from experiments.analysis.tables import labels_of
 
+_ICON = ":material/trending_up:"
+
 
 def _empty(runs: pd.DataFrame) -> None:
     if runs.empty:
-        title, text = "No curve yet", "A curve needs runs on two numbers of replicas or workers. Start the first one."
+        title, text = "No curve yet", "A curve needs runs on two numbers of replicas or workers."
+        note.empty(title, text, _ICON, "app_pages/launch.py", note.READY_MADE_LINK, query=note.READY_MADE)
+        return
     else:
         title = "No two runs differ in the number of replicas or workers only"
         text = (
@@ -23,7 +27,7 @@ def _empty(runs: pd.DataFrame) -> None:
     finished = runs[runs["status"] == "FINISHED"]
     query = {"spec": str(finished["run_id"].iloc[0])} if len(finished) else None
     link = "Launch it on more replicas" if query else "Launch a run"
-    note.empty(title, text, ":material/trending_up:", "app_pages/launch.py", link, query=query)
+    note.empty(title, text, _ICON, "app_pages/launch.py", link, query=query)
 
 
 def _choose_curve(runs: pd.DataFrame, found: pd.DataFrame) -> str:

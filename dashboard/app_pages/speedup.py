@@ -17,10 +17,11 @@ def _page() -> None:
     if everything.empty:
         note.empty(
             "Nothing to compare yet",
-            "A speedup needs two runs that differ in one thing, such as the device. Start the first one.",
+            "A speedup needs two runs that differ in one thing, such as the device.",
             ":material/speed:",
             "app_pages/launch.py",
-            "Launch a run",
+            note.READY_MADE_LINK,
+            query=note.READY_MADE,
         )
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):

@@ -50,7 +50,7 @@ def show_doubtful(evidence: Evidence, key: str) -> None:
     out, back = int((~table["back"]).sum()), int(table["back"].sum())
     parts = [f"{count(out, 'run')} left out"] if out else []
     parts += [f"{count(back, 'run')} put back by hand"] if back else []
-    st.subheader(f"Doubtful timing: {', '.join(parts)}", anchor=False)
+    st.subheader(f"Unfinished or doubtful: {', '.join(parts)}", anchor=False)
     can = table.loc[table["can_be_put_back"], "run_id"].tolist()
     with st.container(horizontal=True, gap="small"):
         if len(can) > 1 and not table.loc[table["can_be_put_back"], "back"].all():

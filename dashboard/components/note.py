@@ -60,6 +60,11 @@ def sentence(found: Problem, named: str = "") -> str:
     return " ".join(word for word in words if word)
 
 
+READY_MADE = {"launch_what": "Ready-made experiment"}
+"""What the Launch page's address says where it is to offer experiments."""
+READY_MADE_LINK = "Start a ready-made experiment"
+
+
 def empty(
     title: str,
     text: str,

@@ -10,7 +10,7 @@ from experiments.wording import count
 MOST_ROWS = 500
 _WORDS = {
     "moved": "moved",
-    "replicated": "on other or more devices",
+    "same kind": "on other devices of the same kind",
     "only in first": "only in the first run",
     "only in second": "only in the second run",
     "same": "where it was",

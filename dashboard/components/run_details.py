@@ -10,6 +10,7 @@ import streamlit as st
 
 from dashboard import data
 from dashboard.components import address, chart, status
+from dashboard.components.placement_view import OPS_CONFIG
 from dashboard.components.spec_values import command
 from dashboard.components.text import safe_file_name
 from dashboard.figures import placement as placement_figures
@@ -138,7 +139,7 @@ def show_devices(run: Row, tags: Mapping[str, str]) -> None:
         shown = placement.sort_values("count", ascending=False, kind="stable").head(1_000)
         if len(shown) < len(placement):
             st.caption(f"The {len(shown):,} commonest; the download holds all.")
-        st.dataframe(shown, hide_index=True, alt="Ops and their devices")
+        st.dataframe(shown, hide_index=True, alt="Ops and their devices", column_config=OPS_CONFIG)
 
 
 def _show_manual(run: Row, placement: pd.DataFrame) -> None:

@@ -92,7 +92,8 @@ def show_verdict(run: Row) -> None:
         st.markdown(":blue[:material/timer:] **Where the time went**")
         st.text(sentence[:1].upper() + sentence[1:])
         measured = [(cause, share.value) for cause, share in found.verdict.shares.items() if share.known]
-        st.caption(" · ".join(f"{cause} {percent(value)}" for cause, value in measured))
+        shares = " · ".join(f"{cause} {percent(value)}" for cause, value in measured)
+        st.caption(f"{shares} (of a step, of the epochs or of the whole run, so they do not add up)")
         for detail in dict.fromkeys(excluding["detail"]):
             note.line(Severity.WARNING, f"Timing doubtful: {detail}")
         for detail in dict.fromkeys(found.flags.loc[~found.flags["excludes"], "detail"]):
@@ -118,12 +119,12 @@ def show_progress(run: Row) -> None:
     columns[1].metric("Validation accuracy", percent(_number(run["val_accuracy"]), 2))
     columns[2].metric("Validation loss", number(_number(run["val_loss"]), 4))
     columns[3].metric(
-        "Examples/s",
+        "Examples/s, last epoch",
         number(_number(run["examples_per_second"])),
-        help="Training throughput of the last epoch. The first epoch holds the warm-up.",
+        help="Training throughput of the last epoch. Comparisons use the steady throughput (Times, below).",
     )
     if live:
-        columns[4].metric("Time left", duration(_number(run["seconds_left"])), help="From the last steps and epochs.")
+        columns[4].metric("Time left", _left(run) or "–", help="Estimated from the last steps and epochs.")
     else:
         columns[4].metric("Time in all", duration(_seconds_in_all(run)), help="From the process's start to its end.")
 
@@ -135,8 +136,16 @@ def progress_text(run: Row) -> str:
     if phase in (Phase.TRAINING, Phase.VALIDATING) and run["epochs"]:
         # An epoch is done once it is trained and validated.
         text += f", epoch {min(int(run['epoch']) + 1, int(run['epochs']))} of {run['epochs']}"
+    left = _left(run)
+    return f"{text} · about {left} left" if left else text
+
+
+def _left(run: Row) -> str:
+    """The time left, no more exact than an estimate is; empty where it is not known, as after the last epoch."""
     left = _number(run["seconds_left"])
-    return f"{text} · {duration(left)} left" if left is not None and math.isfinite(left) else text
+    if left is None or not math.isfinite(left) or left < 0.5 or run["phase"] not in (Phase.TRAINING, Phase.VALIDATING):
+        return ""
+    return duration(float(round(left)))
 
 
 def show_curves(name: str, history: pd.DataFrame, is_live: bool) -> None:

@@ -4,6 +4,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from dashboard.figures import theme
+from experiments.wording import count
 
 OPS_COLUMNS = ("op_type", "device", "ops")
 MOST_OP_TYPES = 15
@@ -53,7 +54,8 @@ def ops_title(table: pd.DataFrame, role: str) -> str:
     first, share = theme.plain(by_device.index[0]), by_device.iloc[0] / total
     if len(by_device) == 1:
         return f"All {total:,} {role} ops ran on {first}"
-    return f"{share:.0%} of {total:,} {role} ops ran on {first}, the rest on {len(by_device) - 1} more"
+    rest = count(len(by_device) - 1, "other device")
+    return f"{share:.0%} of {total:,} {role} ops ran on {first}, the rest on {rest}"
 
 
 def ops_figure(table: pd.DataFrame, role: str) -> go.Figure:

@@ -86,7 +86,7 @@ def map_figure(table: pd.DataFrame, role: str) -> go.Figure:
 MOST_MOVES = 20
 _CHANGES = {
     "moved": ("moved to another kind of device", theme.VERMILION, ""),
-    "replicated": ("on other or more devices of the same kind", theme.BLUE, ""),
+    "same kind": ("on other devices of the same kind", theme.BLUE, ""),
     "only in first": ("only in the first run", theme.AMBER, "/"),
     "only in second": ("only in the second run", theme.PURPLE, "\\"),
     "same": ("where it was", theme.GREY, ""),
@@ -106,9 +106,9 @@ def moves_title(moves: pd.DataFrame) -> str:
         return f"{moved:,} of {total:,} ops moved, {which} from {biggest['from']} to {biggest['to']}"
     if int(counted.get("same", 0)) == total:
         return f"All {total:,} ops are where they were"
-    replicated = int(counted.get("replicated", 0))
-    if replicated:
-        return f"{replicated:,} of {total:,} ops are on other or more devices of the same kind; none changed its kind"
+    others = int(counted.get("same kind", 0))
+    if others:
+        return f"{others:,} of {total:,} ops are on other devices of the same kind; none changed its kind"
     return f"No op that both runs have moved; {total - int(counted.get('same', 0)):,} are in one of them only"
 
 

@@ -58,7 +58,7 @@ def epoch_table(history: pd.DataFrame) -> pd.DataFrame:
 
 
 def phase_table(history: pd.DataFrame) -> pd.DataFrame:
-    """Seconds by phase in the order they happen, and their share of all that was measured.
+    """Seconds by phase in the order they happen, and their share of the run's own time; NaN for the queue.
 
     Returns:
         PHASE_COLUMNS; phases that were not measured are left out, and none overlaps another. The first epoch of
@@ -83,8 +83,8 @@ def phase_table(history: pd.DataFrame) -> pd.DataFrame:
         if math.isfinite(validation):
             rows.append(("validation", validation, False))
     table = pd.DataFrame(rows, columns=["phase", "seconds", "warm_up"]).astype({"seconds": "float64"})
-    total = table["seconds"].sum()
-    table["share"] = table["seconds"] / total if total > 0 else 0.0
+    total = table.loc[~_is_queue(table), "seconds"].sum()
+    table["share"] = (table["seconds"] / total if total > 0 else table["seconds"] * 0.0).where(~_is_queue(table))
     return table[list(PHASE_COLUMNS)]
 
 
@@ -105,6 +105,7 @@ def phase_figure(table: pd.DataFrame) -> go.Figure:
     figure = go.Figure()
     for phase, seconds, share in zip(table["phase"], table["seconds"], table["share"], strict=True):
         hatched = phase == "training, first epoch (warm-up)"
+        of_the_run = f" ({share:.1%})" if math.isfinite(share) else ""
         figure.add_bar(
             y=[""],
             x=[seconds],
@@ -120,7 +121,7 @@ def phase_figure(table: pd.DataFrame) -> go.Figure:
             insidetextanchor="middle",
             textangle=0,
             insidetextfont={"color": "white"},
-            hovertemplate=f"{phase}: {duration(seconds)} ({share:.1%})<extra></extra>",
+            hovertemplate=f"{phase}: {duration(seconds)}{of_the_run}<extra></extra>",
         )
     theme.style(figure, phase_title(table), height=190)
     figure.update_layout(barmode="stack", hovermode="closest", bargap=0.25)
@@ -131,16 +132,21 @@ def phase_figure(table: pd.DataFrame) -> go.Figure:
     return figure
 
 
+def _is_queue(table: pd.DataFrame) -> pd.Series:
+    """Waiting in the queue is no part of the run's own time: it has no share of it."""
+    return table["phase"] == _QUEUE
+
+
 def phase_title(table: pd.DataFrame) -> str:
     """The finding in a sentence. Waiting in the queue is no part of the run's own time."""
-    total = float(table.loc[table["phase"] != _QUEUE, "seconds"].sum())
+    queue, total = (float(table.loc[mine, "seconds"].sum()) for mine in (_is_queue(table), ~_is_queue(table)))
     if total <= 0:
-        waited = float(table["seconds"].sum())
-        return f"{duration(waited)} in the queue so far" if waited > 0 else "Nothing has been timed yet"
+        return f"{duration(queue)} in the queue so far" if queue > 0 else "Nothing has been timed yet"
+    waited = f", after {duration(queue)} in the queue" if queue >= 1 else ""
     training = float(table.loc[table["phase"].str.startswith("training"), "seconds"].sum())
     if training <= 0:
-        return f"{duration(total)} so far, none of it training yet"
-    return f"Training took {training / total:.0%} of the run's {duration(total)}"
+        return f"{duration(total)} so far{waited}; no epoch has ended yet"
+    return f"Training took {training / total:.0%} of the run's {duration(total)}{waited}"
 
 
 def warm_up_count(history: pd.DataFrame, steady: Mapping[str, typing.Any], global_batch_size: float) -> int | None:

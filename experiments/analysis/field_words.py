@@ -1,5 +1,8 @@
 """The fields of `comparable.FIELDS` and their values as a reader says them."""
 
+import json
+import typing
+
 _TERMS = {
     "dataset": "data set",
     "dataset_options": "data set options",
@@ -18,6 +21,7 @@ _COUNTED = {"replicas": "replica", "workers": "worker", "cpu_threads": "CPU thre
 _NONE = {("gpu", "none"): "no GPU", ("manual_placement", "none"): "no layer placed by hand"}
 _SWITCHES = ("jit_compile", "onednn", "deterministic")
 _SAY_IT_ALONE = ("strategy", "precision", "machine", "gpu")
+_OBJECTS = ("dataset_options", "manual_placement")
 _ON_OFF = {"true": "on", "false": "off"}
 
 
@@ -38,11 +42,27 @@ def in_words(name: str, value: str) -> str:
 
 
 def difference(name: str, one: str, other: str) -> str:
-    """A field in which two runs differ, such as "XLA: off / on"."""
+    """A field in which two runs differ, such as "XLA: off / on"; of options, only those that differ."""
+    parts = (_options(one), _options(other)) if name in _OBJECTS else ({}, {})
+    differing = [key for key in {**parts[0], **parts[1]} if parts[0].get(key) != parts[1].get(key)]
+    if differing:
+        told = (f"{key} {parts[0].get(key, 'not set')} / {parts[1].get(key, 'not set')}" for key in differing)
+        return f"{term(name)}: {', '.join(told)}"
     return f"{term(name)}: {_value(name, one)} / {_value(name, other)}"
+
+
+def _options(text: str) -> dict[str, typing.Any]:
+    """The entries of a JSON object; none where somebody wrote something else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _value(name: str, value: str) -> str:
     if name == "device":
         return value.upper() if value in ("cpu", "gpu") else value
+    if name == "cpu_threads" and not value.isdecimal():
+        return f"({value})"  # such as 1/2 of the machine, beside another number
     return _ON_OFF.get(value, value) if name in _SWITCHES else value

@@ -223,9 +223,9 @@ def diff(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
         first, second: placement tables, PLACEMENT_COLUMNS.
 
     Returns:
-        DIFF_COLUMNS, ops that moved first. `change` is `moved` (another kind of device), `replicated` (the same kind,
-        on other or more devices), `only in first`, `only in second` or `same`; `from` and `to` list devices, and
-        `replicas_...` counts them.
+        DIFF_COLUMNS, ops that moved first. `change` is `moved` (another kind of device), `same kind` (other,
+        fewer or more devices of the same kind), `only in first`, `only in second` or `same`; `from` and `to` list
+        devices, and `replicas_...` counts them.
 
     Raises:
         ValueError: a frame that is no placement table.
@@ -266,7 +266,7 @@ def diff(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     )[list(DIFF_COLUMNS)].astype(DIFF_COLUMNS)
 
 
-CHANGES = ("moved", "only in first", "only in second", "replicated", "same")
+CHANGES = ("moved", "only in first", "only in second", "same kind", "same")
 
 
 def _change(before: str, after: str) -> str:
@@ -276,7 +276,7 @@ def _change(before: str, after: str) -> str:
         return "only in first"
     if before == after:
         return "same"
-    return "replicated" if _kinds_of(before) == _kinds_of(after) else "moved"
+    return "same kind" if _kinds_of(before) == _kinds_of(after) else "moved"
 
 
 def _kinds_of(devices: str) -> frozenset[str]:

@@ -13,7 +13,7 @@ from experiments.analysis.intervals import between_runs, t_quantile
 from experiments.analysis.scaling_fit import FURTHEST, Fit
 from experiments.analysis.scaling_laws import Scaling
 from experiments.analysis.speedup import ratio_between
-from training.names import Metric
+from training.names import Metric, RunStatus
 
 AXES = (Thing.REPLICAS, Thing.WORKERS)
 RULES = {Scaling.STRONG: BatchRule.FIXED_GLOBAL, Scaling.WEAK: BatchRule.FIXED_PER_REPLICA}
@@ -39,6 +39,17 @@ def _strands(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         starts = table[single]
         plain = starts[starts["strategy"] != strategy]
         yield pd.concat([plain if len(plain) else starts, table[~single & (table["strategy"] == strategy)]])
+
+
+def begun(runs: pd.DataFrame) -> pd.DataFrame:
+    """Those `curves` of which a run has finished: one of runs that were all cancelled or failed shows nothing yet.
+
+    Their runs that have not finished stay, to be shown as left out.
+    """
+    everything = curves(runs)
+    finished = set(runs.loc[runs["status"] == RunStatus.FINISHED, "run_id"])
+    keys = everything.loc[everything["run_id"].isin(finished), "key"]
+    return everything[everything["key"].isin(keys)].reset_index(drop=True)
 
 
 def curves(runs: pd.DataFrame) -> pd.DataFrame:

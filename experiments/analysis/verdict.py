@@ -63,7 +63,7 @@ class Share:
 
     Attributes:
         value: 0 to 1; NaN when it was not measured.
-        source: what it was measured by, or what to do so that it is, as a request: "record time/all_reduce".
+        source: what it was measured by, or what to do so that it is, as a request: "train longer".
     """
 
     value: float
@@ -119,6 +119,11 @@ def _total(history: pd.DataFrame, metric: str) -> pd.Series:
     return points.drop_duplicates("step", keep="last").set_index("step")["value"].astype(float)
 
 
+def _again(metrics: str) -> str:
+    """What to do about a metric that every run records, and this one, of another tool or an older version, has not."""
+    return f"run it again, {metrics} is then recorded"
+
+
 def _input_share(history: pd.DataFrame, several: bool, streams: bool) -> Share:
     """Waiting for input over training time, in the epochs after the first (all, when there is but one).
 
@@ -129,7 +134,7 @@ def _input_share(history: pd.DataFrame, several: bool, streams: bool) -> Share:
     both = pd.concat([waited, trained], axis=1, keys=["waited", "trained"]).dropna()
     both = both[both.index > 0] if (both.index > 0).any() else both
     if both.empty or both["trained"].sum() <= 0:
-        return Share(math.nan, f"record {Metric.TIME_INPUT_WAIT}")
+        return Share(math.nan, _again(Metric.TIME_INPUT_WAIT))
     if several and not streams:
         return Share(0.0, "the set is held in memory")
     mark = "; at most: handing batches to the replicas is in it" if several else ""
@@ -186,7 +191,7 @@ def _synchronising_share(run: dict, runs: pd.DataFrame, steady: pd.DataFrame, hi
             mark = "; these simulated replicas also share the hardware" if run["simulated"] else ""
             return Share(max(share, 0.0), source + mark)
     other = "run one on one replica with the same batch per replica"
-    return Share(math.nan, f"record {Metric.TIME_ALL_REDUCE}, or {other}")
+    return Share(math.nan, f"{other}, or {_again(Metric.TIME_ALL_REDUCE)}")
 
 
 def _launching_share(run: dict, runs: pd.DataFrame, steady: pd.DataFrame, history: pd.DataFrame) -> Share:
@@ -214,7 +219,7 @@ def _launching_share(run: dict, runs: pd.DataFrame, steady: pd.DataFrame, histor
         other = "run one that differs only in a batch twice as large or more"
         # A run with XLA does not measure it: it would have to compile the step once more.
         compiled = run["jit_compile_resolved"] == "true"
-        return Share(math.nan, other if compiled else f"record {Metric.TIME_STEP_ONE_EXAMPLE}, or {other}")
+        return Share(math.nan, other if compiled else f"{other}, or {_again(Metric.TIME_STEP_ONE_EXAMPLE)}")
     # Errors are relative: weigh by 1 / seconds, else the largest batch alone would place the line.
     weights = 1 / seconds
     design = np.column_stack([np.ones_like(sizes), sizes]) * weights[:, None]
@@ -228,7 +233,7 @@ def _compiling_share(run: dict, states: dict[str, dict]) -> Share:
     state, total = states.get(run["run_id"]), float(run.get("time_total", math.nan))
     excess = state["excess_seconds"] if state else float(run["time_first_step"])
     if not (math.isfinite(total) and math.isfinite(excess) and total > 0):
-        return Share(math.nan, f"record {Metric.TIME_TOTAL} and {Metric.TIME_FIRST_STEP}")
+        return Share(math.nan, _again(f"{Metric.TIME_TOTAL} and {Metric.TIME_FIRST_STEP}"))
     return Share(float(np.clip(excess / total, 0.0, 1.0)), "measured, first step and warm-up beyond steady speed")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from experiments import capacity, components, stack
+from experiments.components import is_this_machine
 from experiments.doctor.finding import Finding, ok, problem, warning
 from experiments.engines.base import EngineError
 from experiments.settings import CHECKOUT, ExperimentDeletedError, Settings
@@ -55,10 +56,10 @@ def tracking(settings: Settings) -> Iterator[Finding]:
     if database is not None and not database.exists():
         yield ok(TRACKING_AREA, "no run yet: the store is made at the first start", shown)
         return
-    if database is not None and settings.ray_address and not is_this_machine(settings.ray_address):
+    if (database is not None or is_this_machine(settings.tracking_uri)) and not is_this_machine(settings.ray_address):
         yield warning(
             TRACKING_AREA,
-            "the store is a file of this machine, and the Ray cluster may have others",
+            "other machines of the Ray cluster cannot record to a store that only this one reaches",
             "set MLFLOW_TRACKING_URI to a tracking server that all machines of the cluster reach",
             shown,
         )
@@ -188,12 +189,6 @@ def ray_findings(found: capacity.Capacity, address: str, usable_cpus: int | None
             f"start Ray with --num-cpus {usable_cpus}",
             f"{address}: a container's CPU limit or an affinity mask keeps the others back",
         )
-
-
-def is_this_machine(address: str) -> bool:
-    """Whether an address as Ray takes it (URL, host:port, `auto`) names this machine by a loopback address."""
-    host = urllib.parse.urlsplit(address if "://" in address else f"//{address}").hostname or ""
-    return host in ("localhost", "auto", "local", "::1") or host.startswith("127.")
 
 
 # --- ports -------------------------------------------------------------------------------------------------------

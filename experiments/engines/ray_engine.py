@@ -220,14 +220,17 @@ def _check_port(address: str) -> None:
 
 
 def _gpu_ids(count: int) -> tuple[int, ...]:
-    """Physical indices of a lone node's GPUs: those visible here if they are as many, else counted from 0.
+    """Physical indices of a lone node's GPUs: those visible here if they are as many; counted from 0 where none is.
 
-    Empty where it is a slice of one, which has no index: Ray tells its process which.
+    Empty where they are not known: Ray, which tells each process which it has, was given a part of those that are
+    visible here, or a slice of one, which has no index.
     """
     if capacity.visible_slice():
         return ()
     here = capacity.visible_gpus(os.environ)
-    return here if len(here) == count else tuple(range(count))
+    if here and len(here) != count:
+        return ()
+    return here or tuple(range(count))
 
 
 def _first_line(error: BaseException) -> str:

@@ -217,11 +217,15 @@ def _reason(status: str, tags: dict[str, str]) -> str:
     return tags.get(Tag.REASON, "")
 
 
+_MOST_EPOCHS = 10**9
+
+
 def _progress(
     status: str, values: Row, tags: dict[str, str], metrics: dict[str, tuple[float, int]]
 ) -> dict[str, typing.Any]:
     """Share done, epochs done and time left, from the last window of steps and the last epoch's times."""
     epochs_done = metrics[Metric.TIME_EPOCH_TRAIN][1] + 1 if Metric.TIME_EPOCH_TRAIN in metrics else 0
+    epochs_done = min(max(epochs_done, 0), _MOST_EPOCHS)  # another tool may count otherwise
     found: dict[str, typing.Any] = {"progress": 0.0, "epoch": epochs_done, "seconds_left": math.nan}
     if status == RunStatus.FINISHED:
         return found | {"progress": 1.0}
@@ -251,6 +255,6 @@ def _steps_per_epoch(values: Row, tags: dict[str, str]) -> int | None:
     try:
         options = json.loads(values["dataset_options"] or "{}")
         return catalog.steps_per_epoch(values["dataset"], options, batch, values["max_steps_per_epoch"])
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError):
         # The param was cut at MLflow's limit, or written by someone else.
         return None

@@ -48,9 +48,9 @@ def find(settings: Settings, run: str) -> str:
         raise UnknownRun(run)
     if len(text) < _SHORTEST_PREFIX:
         raise UnknownRun(run, f"is too short: give an id, or its first {_SHORTEST_PREFIX} characters or more")
-    found = settings.client().search_runs(
-        [settings.experiment_id()], f"attributes.run_id LIKE '{text}%'", max_results=2
-    )
+    if not (experiment := settings.experiment_id(create=False)):
+        raise UnknownRun(run)
+    found = settings.client().search_runs([experiment], f"attributes.run_id LIKE '{text}%'", max_results=2)
     if len(found) > 1:
         raise UnknownRun(run, "is the beginning of several ids, so give more of it")
     if not found:
@@ -118,11 +118,20 @@ def placement(settings: Settings, run_id: str) -> pd.DataFrame:
     with artifact(settings, get_run(settings, run_id), Artifact.PLACEMENT_TABLE) as file:
         if file is not None:
             try:
-                return pd.read_parquet(file)[list(PLACEMENT_COLUMNS)]
-            except (ValueError, KeyError) as error:  # pyarrow's errors are ValueErrors
+                return _checked_placement(pd.read_parquet(file))
+            except (ValueError, KeyError, TypeError) as error:  # pyarrow's errors are ValueErrors
                 raise DamagedArtifactError(run_id, Artifact.PLACEMENT_TABLE, error) from error
     empty = pd.DataFrame({name: pd.Series(dtype="str") for name in PLACEMENT_COLUMNS})
     return empty.astype({"count": "int64"})
+
+
+def _checked_placement(table: pd.DataFrame) -> pd.DataFrame:
+    """A placement table as it should be. Raises ValueError where a text is none, or a count no number."""
+    table = table[list(PLACEMENT_COLUMNS)]
+    for name in PLACEMENT_COLUMNS:
+        if name != "count" and not table[name].map(lambda value: isinstance(value, str)).all():
+            raise ValueError(f"column {name} holds what is no text")
+    return table.astype({"count": "int64"})
 
 
 def history(settings: Settings, run_id: str, metrics: typing.Iterable[str] | None = None) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from training.names import Phase, RunStatus
 Event = dict[str, typing.Any]
 
 _READ_AT_MOST = 8 * 2**20
+_LAST_TIME = 2.0**40  # seconds: what follows has no place in a database's milliseconds
 
 _CONTENT: dict[str, dict[str, type]] = {
     "phase": {"phase": str},
@@ -123,7 +124,7 @@ class JournalReader:
 def _event(line: bytes) -> Event:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         event = None
     if _is_event(event):
         return typing.cast(Event, event)
@@ -131,11 +132,39 @@ def _event(line: bytes) -> Event:
 
 
 def _is_event(event: object) -> bool:
-    if not isinstance(event, dict) or not isinstance(event.get("t"), float) or event.get("type") not in _CONTENT:
+    if not isinstance(event, dict) or not _is_time(event.get("t")) or event.get("type") not in _CONTENT:
         return False
-    if not all(isinstance(event.get(name), kind) for name, kind in _CONTENT[event["type"]].items()):
+    kind = event["type"]
+    if not all(isinstance(event.get(name), wanted) for name, wanted in _CONTENT[kind].items()):
         return False
-    return event["type"] != "end" or event["status"] in [str(status) for status in RunStatus]
+    if kind == "end":
+        return event["status"] in [str(status) for status in RunStatus]
+    if kind == "metrics":
+        return _is_step(event["step"]) and all(map(_is_number, event["values"].values()))
+    if kind == "series":
+        return all(map(_is_point, event["points"]))
+    if kind in ("tags", "params"):
+        return all(isinstance(value, str) for value in event["values"].values())
+    return True
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, float) and 0.0 <= value < _LAST_TIME
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _is_point(point: object) -> bool:
+    if not isinstance(point, list) or len(point) != 3:
+        return False
+    step, value, at = point
+    return _is_step(step) and _is_number(value) and _is_time(at)
 
 
 def _ends_a_line(path: Path, size: int) -> bool:

@@ -13,7 +13,7 @@ import os
 import tempfile
 import typing
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from training import mlflow_limits
@@ -88,9 +88,7 @@ class Recorder:
         except BlockingIOError:
             os.close(self._lock)
             raise RecorderBusyError(f"another process records run {self._launch.run_id}") from None
-        self.state = State()
-        if folder.recorder_state.exists():
-            self.state = State(**json.loads(folder.recorder_state.read_text(encoding="utf-8")))
+        self.state = _state_of(folder)
         journals = {SUPERVISOR: folder.supervisor_journal}
         journals |= {f"worker-{index}": folder.worker(index).journal for index in range(folder.spec().workers)}
         self._readers = {
@@ -322,6 +320,24 @@ class Recorder:
 
     def _save(self) -> None:
         write_atomically(self._folder.recorder_state, json.dumps(asdict(self.state)))
+
+
+def is_concluded(folder: RunFolder) -> bool:
+    """Whether the run's end was recorded: whatever its status is now, nobody carries it out."""
+    return _state_of(folder).concluded
+
+
+def _state_of(folder: RunFolder) -> State:
+    """How far the last recorder came. Where its file is damaged (a machine that crashed), it begins anew: what MLflow
+    has already it does not take twice."""
+    try:
+        found = json.loads(folder.recorder_state.read_text(encoding="utf-8"))
+        state = State(**{each.name: found[each.name] for each in fields(State) if each.name in found})
+    except (OSError, ValueError, TypeError):
+        return State()
+    wanted = {each.name: type(getattr(State(), each.name)) for each in fields(State) if each.name != "end"}
+    whole = all(type(getattr(state, name)) is kind for name, kind in wanted.items())
+    return state if whole and isinstance(state.end, dict | None) else State()
 
 
 def files_below(folder: Path, prefix: str) -> list[tuple[Path, str]]:

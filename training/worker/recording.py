@@ -150,9 +150,10 @@ def replay(folder: RunFolder, otherwise: tuple[RunStatus, str] | None = None) ->
     except RecorderBusyError:
         return False
     try:
+        status, _ = recorder.connect(start=False)
         if recorder.state.concluded:
-            return True
-        recorder.connect(start=False)
+            # Opened again since, by a notebook that logs an evaluation into it and died: its end is what it was.
+            return status.is_terminal or recorder.conclude(otherwise)
         while recorder.flush():
             log.debug("replaying %s", folder)
         if recorder.state.end is None and otherwise is None:

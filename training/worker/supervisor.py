@@ -7,6 +7,7 @@ TensorFlow itself. It does next to nothing while training runs, since it shares 
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import time
 import types
@@ -26,6 +27,8 @@ from training.worker.watch import Verdict, Watch, watch_of, with_memory_cause
 log = logging.getLogger(__name__)
 
 POLL_S = 0.25
+_FULL = 2**18
+"""Bytes of free space below which a disk counts as full."""
 TERMINATE_GRACE_S = 5.0
 """From asking the training processes to end to killing them."""
 SETTLE_S = 1.0
@@ -197,7 +200,10 @@ class _Supervision:
             if view.failed and not view.end_reason and view.exit_code != -signal.SIGKILL:
                 view.last_words = last_words(self._folder.worker(index).stderr)
         killed = any(view.exit_code == -signal.SIGKILL for view in watch.views)
-        return with_memory_cause(watch.verdict(), self._memory_kills.happened(), killed)
+        verdict = with_memory_cause(watch.verdict(), self._memory_kills.happened(), killed)
+        # Its own words are not there: there was no room for them.
+        full = verdict.status is RunStatus.FAILED and shutil.disk_usage(self._folder.path).free < _FULL
+        return Verdict(verdict.status, f"{verdict.reason}: no space left in {self._folder.path}") if full else verdict
 
     def _sample(self, values: dict[str, float]) -> None:
         if values:

@@ -39,7 +39,7 @@ def test_ops_of_one_role_in_falling_order() -> None:
         ("Conv2D", "GPU:0", 50),
         ("MatMul", "GPU:0", 30),
     ]
-    assert placement.ops_title(ops, "compute") == "89% of 90 compute ops ran on GPU:0, the rest on 1 more"
+    assert placement.ops_title(ops, "compute") == "89% of 90 compute ops ran on GPU:0, the rest on 1 other device"
 
 
 def test_rare_op_types_are_summed_and_none_is_lost() -> None:

@@ -103,7 +103,7 @@ def test_nothing_moved() -> None:
 def test_other_devices_of_the_same_kind_are_no_move() -> None:
     moves = _moves(a_dense="GPU:1")
     assert placement_map.moves_title(moves) == (
-        "1 of 3 ops are on other or more devices of the same kind; none changed its kind"
+        "1 of 3 ops are on other devices of the same kind; none changed its kind"
     )
 
 

@@ -37,7 +37,7 @@ def test_phases_in_order_with_the_first_epoch_apart_and_no_second_counted_twice(
         ("validation", 3.0, False),
     ]
     assert table["share"].sum() == 1.0
-    assert timing.phase_title(table) == "Training took 52% of the run's 23 s"
+    assert timing.phase_title(table) == "Training took 52% of the run's 23 s, after 2 s in the queue"
 
 
 def test_every_phase_of_the_table_can_be_drawn() -> None:
@@ -93,7 +93,7 @@ def test_nothing_timed_yet() -> None:
 def test_not_yet_training() -> None:
     table = timing.phase_table(history((Metric.TIME_QUEUE, 0, 9.0), (Metric.TIME_STARTUP, 0, 1.5)))
 
-    assert timing.phase_title(table) == "1.5 s so far, none of it training yet"
+    assert timing.phase_title(table) == "1.5 s so far, after 9 s in the queue; no epoch has ended yet"
 
 
 def test_epochs_mark_the_first_as_warm_up_and_keep_validation_apart() -> None:

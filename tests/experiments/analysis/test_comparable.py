@@ -131,7 +131,7 @@ def test_workers_that_share_a_machine_have_other_cores_each():
     workers = {"run_id": "two", "workers": 2, "strategy": "multi_worker_mirrored"}
     runs = frames.runs({"run_id": "one", "cpu_threads": None}, {**workers, "cpu_threads": None})
     found = check(runs, "one", "two", Thing.WORKERS)
-    assert found.in_the_way == ("CPU threads: 1/1 of the machine / 1/2 of the machine",)
+    assert found.in_the_way == ("CPU threads: (1/1 of the machine) / (1/2 of the machine)",)
     pinned = frames.runs({"run_id": "one"}, workers)
     assert check(pinned, "one", "two", Thing.WORKERS).possible
 

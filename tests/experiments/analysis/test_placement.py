@@ -98,7 +98,7 @@ def test_what_moved_from_where_to_where_on_how_many_replicas():
     assert found.loc["gradient_tape/conv2d/convolution", "to"] == "GPU:0"
     assert found.loc["Adam/add", "change"] == "same"
     assert found.loc["only_here/x", "change"] == "only in first"
-    assert found.loc["(ReadVariableOp)", "change"] == "replicated"
+    assert found.loc["(ReadVariableOp)", "change"] == "same kind"
     counted = moves(diff(one, two))
     assert counted.iloc[0].tolist()[0] == "moved"
     assert counted["ops"].sum() == len(found)

@@ -127,8 +127,8 @@ def test_labels_name_only_what_differs_and_nothing_twice():
         {"run_id": "c", "replicas": 2, "strategy": "mirrored", "jit_compile_resolved": "true"},
     )
     labels = labels_of(runs)
-    assert labels["a"] == "one_device, XLA off"
-    assert labels["c"] == "mirrored, XLA on"
+    assert labels["a"] == "1 replica, XLA off"
+    assert labels["c"] == "2 replicas, XLA on"
     assert list(labels_of(runs.iloc[:1])) == ["all runs alike"]
 
 

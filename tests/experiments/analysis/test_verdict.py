@@ -122,7 +122,7 @@ def test_a_run_that_someone_else_logged_gets_no_verdict_and_no_error():
         runs[name] = pd.array([pd.NA], dtype="Int64")
     found = _verdict("theirs", runs, frames.history())
     assert found.cause is Cause.UNKNOWN
-    assert found.sentence().startswith("where the time went is not known: record ")
+    assert found.sentence().startswith("where the time went is not known: run it again, ")
 
 
 def test_what_else_takes_a_high_share_is_named_too():
@@ -168,15 +168,15 @@ def test_what_to_do_is_a_sentence_whatever_is_missing():
     run, history = _run("a", 2.0)
     found = _verdict("a", frames.runs(run), history)
     assert found.sentence() == (
-        f"where the time went is not known: record {Metric.TIME_STEP_ONE_EXAMPLE}, or {BATCHES}"
+        f"where the time went is not known: {BATCHES}, or run it again, {Metric.TIME_STEP_ONE_EXAMPLE} is then recorded"
     )
     compiled = _verdict("a", frames.runs({**run, "jit_compile_resolved": "true"}), history)
     assert compiled.sentence() == f"where the time went is not known: {BATCHES}"
     several = _verdict("a", frames.runs({**run, **TWO, "time_total": math.nan}), history)
     assert several.sentence() == (
-        f"where the time went is not known: record {Metric.TIME_ALL_REDUCE}, or run one on one replica with the same "
-        f"batch per replica; record {Metric.TIME_STEP_ONE_EXAMPLE}, or {BATCHES}; "
-        f"record {Metric.TIME_TOTAL} and {Metric.TIME_FIRST_STEP}"
+        "where the time went is not known: run one on one replica with the same batch per replica, or run it again, "
+        f"{Metric.TIME_ALL_REDUCE} is then recorded; {BATCHES}, or run it again, {Metric.TIME_STEP_ONE_EXAMPLE} is "
+        f"then recorded; run it again, {Metric.TIME_TOTAL} and {Metric.TIME_FIRST_STEP} is then recorded"
     )
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,14 @@ class TestTracking:
         remote = Settings(prepared.home, prepared.tracking_uri, ray_address="http://head.example.org:8265")
         assert [each.level for each in services.tracking(remote)] == [Level.WARNING, Level.OK]
 
+    def test_a_loopback_address_and_a_cluster_elsewhere_do_not_go_together(self, server):
+        uri, answers = server
+        answers |= {"/health": (500, "")}
+        settings = Settings(Path("/nowhere"), uri, ray_address="http://head.example.org:8265")
+        first, _ = services.tracking(settings)
+        assert (first.level, "other machines of the Ray cluster" in first.title) == (Level.WARNING, True)
+        assert [each.level for each in services.tracking(Settings(Path("/nowhere"), uri))] == [Level.PROBLEM]
+
     def test_an_old_mlruns_folder_is_named(self, tmp_path):
         """E19."""
         assert list(services.mlruns_findings(tmp_path)) == []
@@ -166,13 +175,14 @@ class TestRay:
             ("localhost:6379", True),
             ("127.0.0.2:6379", True),
             ("auto", True),
+            ("", True),
             ("http://[::1]:8265", True),
             ("ray://head.example.org:10001", False),
             ("10.0.0.5:6379", False),
         ],
     )
     def test_this_machine_is_told_from_others(self, address, here):
-        assert services.is_this_machine(address) is here
+        assert components.is_this_machine(address) is here
 
 
 @pytest.fixture
