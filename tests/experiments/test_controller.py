@@ -19,6 +19,7 @@ from training.run_folder import RunFolder
 from training.spec import RunSpec
 from training.worker.journal import Journal
 from training.worker.recorder import Recorder
+from training.worker.recording import replay
 
 
 @pytest.fixture(autouse=True)
@@ -239,6 +240,33 @@ def test_a_start_whose_answer_got_lost_is_taken_back(settings, submit, engine, n
     settings.client().set_terminated(first, RunStatus.KILLED)
     engine.set(first, EngineStatus.STOPPED)
     step_until(controller, lambda: engine.running == [second])
+
+
+def test_a_run_that_is_opened_again_holds_nothing_and_ends_as_it_did(settings, submit, engine, new_controller, run_of):
+    run_id, controller = submit(group="one"), new_controller()
+    start(controller, run_id, settings)
+    folder = with_journal(settings, run_id)
+    Journal(folder.supervisor_journal).end(RunStatus.FINISHED)
+    replay(folder)
+    engine.set(run_id, EngineStatus.SUCCEEDED)
+    step_until(controller, lambda: not controller._live)
+    settings.client().update_run(run_id, status="RUNNING")  # a notebook logs an evaluation into it
+    second = submit(group="one")
+    controller.step()
+    assert engine.running == [second], "at once: what has ended holds nothing"
+    step_until(controller, lambda: run_of(run_id).info.status == "FINISHED")
+
+
+def test_a_run_that_a_list_lacks_is_not_stopped_unless_it_has_ended(
+    settings, submit, engine, new_controller, run_of, monkeypatch
+):
+    run_id, controller = submit(), new_controller()
+    start(controller, run_id, settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(controller, "_unended", list)
+        step_for(controller, 0.8)
+    assert engine.stopped == []
+    assert run_of(run_id).info.status == "RUNNING"
 
 
 def test_handle_is_saved_when_the_store_is_back(settings, submit, engine, new_controller, run_of, monkeypatch):

@@ -2,18 +2,21 @@
 
 import dataclasses
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
 
-from experiments import queue
+from experiments import live, queue
 from experiments.engines.base import FOREGROUND, EngineError
 from experiments.engines.inline import InlineEngine
-from experiments.foreground import Foreground, submit
+from experiments.foreground import Foreground, cancel, submit
 from experiments.settings import Settings
 from training.names import Metric, RunStatus, Tag
 from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
+from training.worker.journal import Journal
+from training.worker.recorder import Recorder
 
 TINY = RunSpec(dataset="synthetic", cpu_threads=1, epochs=2)
 
@@ -106,6 +109,52 @@ def test_a_run_is_carried_out_once(settings: Settings) -> None:
     assert (first.start(), second.start()) == (True, False)
     first.wait(lambda: False)
     assert Foreground(settings, run_id, engine(settings, FINISHES)).start() is False
+
+
+def left_behind(settings: Settings, host: str = "") -> str:
+    """A run whose command, supervisor and training process were killed together, as with a batch job."""
+    run_id = submit(settings, TINY)
+    folder = RunFolder.of(settings.runs_folder, run_id)
+    folder.write_launch(Launch(run_id, settings.tracking_uri, str(folder.path)))
+    Journal(folder.worker(0).journal).metrics({Metric.LOSS: 0.5}, step=0)
+    settings.client().update_run(run_id, status="RUNNING")
+    if host:
+        settings.client().set_tag(run_id, Tag.HOST, host)
+    return run_id
+
+
+def test_a_run_that_was_killed_with_its_job_is_closed_by_the_next_command(
+    settings: Settings, carry_out: Callable[..., str]
+) -> None:
+    run_id = left_behind(settings)
+    carry_out(FINISHES)
+    run = settings.client().get_run(run_id)
+    assert (run.info.status, run.data.tags[Tag.REASON]) == ("FAILED", "its process is gone")
+    assert run.data.metrics[Metric.LOSS] == 0.5
+
+
+def test_cancelling_a_run_that_nobody_carries_out_ends_it(settings: Settings) -> None:
+    run_id = left_behind(settings)
+    assert cancel(settings, run_id) is RunStatus.KILLED
+    assert settings.client().get_run(run_id).data.tags[Tag.REASON] == "stopped by request"
+
+
+def test_a_run_of_another_host_is_given_up_when_its_files_are_silent(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container has another host's name each time it starts."""
+    run_id = left_behind(settings, host="another")
+    assert cancel(settings, run_id) is RunStatus.RUNNING, "somebody may be at work there"
+    monkeypatch.setattr(live, "SILENT_S", 0.2)
+    time.sleep(0.5)
+    assert cancel(settings, run_id) is RunStatus.KILLED
+
+
+def test_a_run_that_lives_is_not_given_up(settings: Settings) -> None:
+    run_id = left_behind(settings)
+    supervisor = Recorder(RunFolder.of(settings.runs_folder, run_id))
+    assert cancel(settings, run_id) is RunStatus.RUNNING
+    supervisor.close()
 
 
 def test_a_run_deleted_meanwhile_ends_the_waiting(settings: Settings) -> None:

@@ -127,11 +127,13 @@ def test_placement_is_read_from_the_artifact(settings: Settings, tmp_path: Path)
     assert table["count"].dtype == empty["count"].dtype
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"missing columns"])
+@pytest.mark.parametrize("content", [b"", b"garbage", b"missing columns", b"no texts"])
 def test_a_damaged_placement_is_named_with_its_run(settings: Settings, tmp_path: Path, content: bytes) -> None:
     run_id, file = new_run(settings), tmp_path / Path(Artifact.PLACEMENT_TABLE).name
     if content == b"missing columns":
         pd.DataFrame({"name": ["op"]}).to_parquet(file)
+    elif content == b"no texts":
+        pd.DataFrame({name: [1, 2] if name == "count" else ["op", None] for name in PLACEMENT_COLUMNS}).to_parquet(file)
     else:
         file.write_bytes(content)
     settings.client().log_artifact(run_id, str(file), Artifact.PLACEMENT_DIR)

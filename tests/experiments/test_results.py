@@ -1,5 +1,6 @@
 """MLflow -> the table of runs. Real runs in a real store, also thousands of them and those that others logged."""
 
+import errno
 import json
 import math
 import sqlite3
@@ -10,7 +11,9 @@ from contextlib import closing
 
 import pandas as pd
 import pytest
+import sqlalchemy.exc
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from experiments import queue
 from experiments.results import (
@@ -23,6 +26,7 @@ from experiments.results import (
     spec,
 )
 from experiments.settings import ExperimentDeletedError, Settings
+from experiments.store_errors import is_of_this_machine
 from tests.support.stored_runs import TINY, new_run
 from training.names import Artifact, Metric, Phase, RunStatus, Tag
 from training.spec import RunSpec
@@ -347,3 +351,30 @@ def test_params_of_every_kind_have_one_text() -> None:
     assert texts["gpus"] == "[0, 2]"
     assert texts["tags"] == json.dumps({"a": "1", "b": "2"})
     assert (texts["cpu_threads"], texts["jit_compile"], texts["epochs"]) == ("", "true", "5")
+
+
+def test_extreme_numbers_of_another_tool_leave_a_gap_and_hide_no_run(settings: Settings) -> None:
+    client = settings.client()
+    ours, far, odd = new_run(settings), new_run(settings, None), new_run(settings, None)
+    client.log_metric(far, Metric.TIME_EPOCH_TRAIN, 1.0, step=2**63 - 1)
+    params = {"dataset": "digits", "global_batch_size": "64", "dataset_options": '{"examples": 1e999}', "epochs": "3"}
+    for name, value in params.items():
+        client.log_param(odd, name, value)
+    table = Results(settings).runs().set_index("run_id")
+    assert set(table.index) == {ours, far, odd}
+    assert {row["run_id"] for row in Results(settings).rows()} == {ours, far, odd}
+
+
+@pytest.mark.parametrize(
+    ("error", "of_this_machine"),
+    [
+        (sqlalchemy.exc.OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full")), True),
+        (MlflowException("(sqlite3.OperationalError) disk I/O error"), True),
+        (MlflowException("(sqlite3.OperationalError) database is locked"), False),
+        (MlflowException("API request to http://127.0.0.1:5000 failed"), False),
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), False),
+    ],
+)
+def test_what_is_of_this_machine_and_what_of_the_store(error: Exception, of_this_machine: bool) -> None:
+    assert is_of_this_machine(error) is of_this_machine

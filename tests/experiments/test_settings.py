@@ -84,6 +84,13 @@ def test_a_store_that_is_away_is_not_waited_for_long_unless_somebody_wants_it(mo
     monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")
 
 
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg", "mysql+pymysql"])
+def test_a_database_is_used_through_a_server_only(scheme: str) -> None:
+    with pytest.raises(SettingsError, match=r"start `mlflow server --backend-store-uri` on it") as refused:
+        Settings.from_environment({"MLFLOW_TRACKING_URI": f"{scheme}://mei:secret@127.0.0.1/db"})
+    assert "secret" not in str(refused.value)
+
+
 @pytest.mark.parametrize("uri", ["./mlruns", "mlruns", "file:///tmp/mlruns", "/tmp/mlruns"])
 def test_a_folder_is_no_tracking_uri(uri: str) -> None:
     with pytest.raises(SettingsError, match=r"MLFLOW_TRACKING_URI=.*sqlite:////"):
@@ -184,10 +191,24 @@ def test_a_deleted_experiment_says_how_to_restore_it(settings: Settings) -> None
     assert settings.restore_experiment() is False
 
 
+def test_a_renamed_experiment_is_the_same(settings: Settings) -> None:
+    client, experiment_id = settings.client(), settings.experiment_id()
+    client.delete_experiment_tag(experiment_id, "speedup_lab")  # as an older version made it
+    assert settings.experiment_id() == experiment_id
+    client.rename_experiment(experiment_id, "our team")
+    assert settings.experiment_id() == settings.experiment_id(create=False) == experiment_id
+    client.delete_experiment(experiment_id)
+    with pytest.raises(ExperimentDeletedError, match="'our team' was deleted"):
+        settings.experiment_id()
+    assert settings.restore_experiment() is True
+    assert settings.experiment_id() == experiment_id
+
+
 def test_a_store_without_the_experiment_gets_it_only_when_asked(tmp_path: Path, settings: Settings) -> None:
     other = settings_in(settings.home, MLFLOW_TRACKING_URI=settings.tracking_uri)
     client = other.client()
     client.rename_experiment(other.experiment_id(), "something else")
+    client.delete_experiment_tag(other.experiment_id(), "speedup_lab")
     assert other.experiment_id(create=False) == ""
     assert other.experiment_id() == other.experiment_id() != ""
 

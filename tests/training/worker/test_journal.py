@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,3 +74,24 @@ def test_lines_that_are_no_events(tmp_path):
         b'{"type":"new","t":1.0}\n'
     )
     assert [event["type"] for event in JournalReader(path).new_events()] == ["unreadable"] * 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"type":"joined","t":NaN}',
+        '{"type":"joined","t":1e300}',
+        '{"type":"metrics","t":1.0,"values":{"loss":null},"step":0}',
+        '{"type":"metrics","t":1.0,"values":{"loss":"0.5"},"step":0}',
+        '{"type":"metrics","t":1.0,"values":{"loss":0.5},"step":1000000000000000000000000000000}',
+        '{"type":"series","t":1.0,"name":"throughput/window","points":[[1,2.0]]}',
+        '{"type":"series","t":1.0,"name":"throughput/window","points":[[1,2.0,null]]}',
+        '{"type":"tags","t":1.0,"values":{"notice":null}}',
+        '{"type":"params","t":1.0,"values":{"p":3}}',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_with_a_wrong_value_inside_is_no_event(tmp_path, line):
+    path = tmp_path / "journal.jsonl"
+    path.write_text(line + '\n{"type":"metrics","t":1.0,"values":{"loss":NaN,"accuracy":1},"step":0}\n')
+    assert [event["type"] for event in JournalReader(path).new_events()] == ["unreadable", "metrics"]

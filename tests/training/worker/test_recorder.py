@@ -11,7 +11,7 @@ from mlflow.utils import validation
 from training import mlflow_limits
 from training.names import Artifact, Metric, RunStatus, Tag
 from training.worker.journal import Journal
-from training.worker.recorder import Recorder, RecorderBusyError, RunGoneError, files_below
+from training.worker.recorder import Recorder, RecorderBusyError, RunGoneError, files_below, is_concluded
 from training.worker.recording import replay
 
 
@@ -231,6 +231,41 @@ def test_replay_finishes_what_a_killed_supervisor_left(new_run, client):
     assert points(client, folder, Metric.LOSS) == [(0, 1.0)]
     assert {file.path for file in client.list_artifacts(run.info.run_id, "model")} == {"model/weights"}
     assert replay(folder)
+
+
+def test_a_run_that_is_opened_again_ends_as_it_did(new_run, client):
+    """As by a notebook that logs an evaluation into it, and dies."""
+    folder = new_run()
+    Journal(folder.supervisor_journal).end(RunStatus.FINISHED)
+    assert replay(folder)
+    assert is_concluded(folder)
+    run_id = folder.launch().run_id
+    client.update_run(run_id, status="RUNNING")
+    client.log_metric(run_id, "my_eval", 0.9)
+    assert replay(folder, (RunStatus.FAILED, "its supervisor ended without a word"))
+    run = client.get_run(run_id)
+    assert (run.info.status, run.data.tags[Tag.REASON], run.data.metrics["my_eval"]) == ("FINISHED", "", 0.9)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"offsets": 3}', '{"end": 1}', '{"offsets": {"worker-0": 0}, "of_a_later_version": 1}', "\0" * 50],
+)
+def test_a_damaged_state_begins_anew(new_run, client, content):
+    folder = new_run(epochs=2)
+    journal = Journal(folder.worker(0).journal)
+    journal.metrics({Metric.LOSS: 1.0}, 0)
+    Journal(folder.supervisor_journal).end(RunStatus.FINISHED)
+    first = Recorder(folder)
+    first.connect(start=True)
+    flush(first)
+    first.close()
+    journal.metrics({Metric.LOSS: 0.5}, 1)
+    folder.recorder_state.write_text(content)
+    assert not is_concluded(folder)
+    assert replay(folder)
+    assert client.get_run(folder.launch().run_id).info.status == "FINISHED"
+    assert points(client, folder, Metric.LOSS) == [(0, 1.0), (1, 0.5)]
 
 
 def test_decided_end_wins_over_a_guess(new_run, client):

@@ -1,9 +1,11 @@
 """A run's end, whatever happens to its processes, as MLflow shows it."""
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,6 +122,14 @@ def test_killed_worker_ends_the_others(new_run, gang_of, ended, losses, alive):
     assert (run.info.status, run.data.tags[Tag.REASON]) == ("FAILED", "worker 1 exited -9 in epoch 2")
     assert losses(folder) == [(0, 0.5)]
     assert not alive(int((folder.path / "pid-0").read_text()))
+
+
+def test_a_full_disk_is_named(new_run, gang_of, ended, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+    folder = new_run()
+    assert supervise(folder, gang_of(folder, "epoch(0)\nsys.exit(1)")) == 1
+    reason = ended(folder).data.tags[Tag.REASON]
+    assert reason == f"the training process exited 1 in epoch 2: no space left in {folder.path}"
 
 
 def test_only_the_chief_is_recorded_and_every_log_kept(new_run, gang_of, client, ended, losses):
