@@ -319,7 +319,7 @@ def test_foreground_run_of_another_host_is_left_alone(settings, new_controller, 
 def test_record_that_is_broken_still_ends(settings, submit, engine, new_controller, run_of):
     run_id, controller = submit(), new_controller()
     start(controller, run_id, settings)
-    RunFolder.of(settings.runs_folder, run_id).recorder_state.write_text("{")
+    RunFolder.of(settings.runs_folder, run_id).launch_path.write_text("{")
     engine.set(run_id, EngineStatus.FAILED, "exit code 1")
     step_until(controller, lambda: run_of(run_id).info.status == "FAILED")
     assert "its record is broken" in run_of(run_id).data.tags[Tag.REASON]
