@@ -22,16 +22,6 @@ _LEFT_OUT = (
     "Not judged: what TensorFlow keeps on the host, such as shapes and control flow, eager ops, and, where a layer was "
     "placed on the CPU by hand, ops without a layer."
 )
-OPS_CONFIG: dict[str, typing.Any] = {
-    "name": st.column_config.TextColumn("Op", width="large"),
-    "op_type": "Type",
-    "device": "Device",
-    "source": "Graph or eager",
-    "role": "Role",
-    "layer": "Layer",
-    "count": st.column_config.NumberColumn("Times logged", format="localized"),
-}
-"""What the columns of a placement table are called."""
 _SEARCHED = ("name", "op_type", "layer", "device")
 
 
@@ -156,6 +146,6 @@ def show_ops(placed: Placed, run_id: str) -> None:
         found.nlargest(MOST_ROWS, "count")[list(PLACEMENT_COLUMNS)],
         hide_index=True,
         alt="Ops and their devices",
-        column_config=OPS_CONFIG,
+        column_config=run_details.OPS_CONFIG,
     )
     chart.download(lambda: found, f"placement-{run_id[:8]}", "placement_ops_csv", f"{count(len(found), 'op')} (CSV)")

@@ -10,7 +10,6 @@ import streamlit as st
 
 from dashboard import data
 from dashboard.components import address, chart, status
-from dashboard.components.placement_view import OPS_CONFIG
 from dashboard.components.spec_values import command
 from dashboard.components.text import safe_file_name
 from dashboard.figures import placement as placement_figures
@@ -21,6 +20,16 @@ from training.names import Tag
 from training.spec import RunSpec, SpecError
 
 Row = Mapping[str, typing.Any]
+OPS_CONFIG: dict[str, typing.Any] = {
+    "name": st.column_config.TextColumn("Op", width="large"),
+    "op_type": "Type",
+    "device": "Device",
+    "source": "Graph or eager",
+    "role": "Role",
+    "layer": "Layer",
+    "count": st.column_config.NumberColumn("Times logged", format="localized"),
+}
+"""What the columns of a placement table are called."""
 
 
 def show_times(run: Row, history: pd.DataFrame) -> None:

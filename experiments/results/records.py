@@ -5,6 +5,7 @@ import typing
 from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
+from pandas.api.types import is_string_dtype
 
 from experiments import queue
 from experiments.queue import UnknownRun, get_run
@@ -129,7 +130,7 @@ def _checked_placement(table: pd.DataFrame) -> pd.DataFrame:
     """A placement table as it should be. Raises ValueError where a text is none, or a count no number."""
     table = table[list(PLACEMENT_COLUMNS)]
     for name in PLACEMENT_COLUMNS:
-        if name != "count" and not table[name].map(lambda value: isinstance(value, str)).all():
+        if name != "count" and (table[name].hasnans or not is_string_dtype(table[name])):
             raise ValueError(f"column {name} holds what is no text")
     return table.astype({"count": "int64"})
 

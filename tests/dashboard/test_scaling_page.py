@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from dashboard import analyses
+from dashboard.components import note
 from experiments import completing, queue
 from experiments.settings import Settings
 from tests.dashboard.conftest import OpenPage
@@ -20,7 +21,12 @@ def test_without_a_run_the_page_says_how_to_get_one(home: Settings, open_page: O
     app = open_page("scaling")
 
     assert "No curve yet" in words(app)
-    assert [link.proto.label for link in app.page_link] == ["Launch a run"]
+    (link,) = app.page_link
+    assert link.proto.label == "Start a ready-made experiment"
+    # What the link says is what the Launch page opens with.
+    launch = open_page("launch", **note.READY_MADE)
+    assert launch.segmented_control(key="launch_what").value == "Ready-made experiment"
+    assert "launch_plan" in [box.key for box in launch.selectbox]
 
 
 def test_one_number_of_devices_is_no_curve(home: Settings, open_page: OpenPage) -> None:

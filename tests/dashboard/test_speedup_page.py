@@ -20,7 +20,7 @@ def test_without_a_run_the_page_says_how_to_get_one(home: Settings, open_page: O
     app = open_page("speedup")
 
     assert "Nothing to compare yet" in words(app)
-    assert [link.proto.label for link in app.page_link] == ["Launch a run"]
+    assert [link.proto.label for link in app.page_link] == ["Start a ready-made experiment"]
     assert not charts(app)
 
 
@@ -117,7 +117,7 @@ def test_a_doubtful_run_stays_out_is_named_and_can_be_put_back(home: Settings, o
     cpu_and_gpu(home)
     doubtful = _disturbed(home)
     app = open_page("speedup")
-    assert "Doubtful timing: 1 run left out" in words(app)
+    assert "Unfinished or doubtful: 1 run left out" in words(app)
     said = [text.value for text in app.text]
     assert NASTY_NAMES[1] in said
     assert "other processes used the processors: 45% (limit 15%)" in said

@@ -398,7 +398,7 @@ def test_show_tells_the_verdict_and_the_flags(cli_run: Run, settings: Settings) 
     assert "verdict  waiting for input: 30%" in text
     assert "(the run was cut short: FAILED)\n" in text
     assert record["verdict"]["sentence"].endswith("(the run was cut short: FAILED)")
-    assert "flag     unfinished: status FAILED: did not finish (stays out of figures)" in text
+    assert "flag     status FAILED: did not finish (stays out of figures)" in text
     assert Metric.OTHERS_CPU in " ".join(record["unchecked"])
     assert "unknown  profiler on (profiler): not recorded, so not checked\n" in text
 

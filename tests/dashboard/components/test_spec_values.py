@@ -37,7 +37,7 @@ def test_the_command_starts_the_same_run_whatever_was_typed(
         memory_limit_mib=memory,
         name=name,
         notes=notes,
-        tags={tag: name},
+        tags={tag: name.strip()},
         manual_placement={"conv2d": "/CPU:0"},
         log_device_placement=False,
     )

@@ -136,6 +136,20 @@ def test_workers_that_share_a_machine_have_other_cores_each():
     assert check(pinned, "one", "two", Thing.WORKERS).possible
 
 
+def test_of_options_only_those_that_differ_are_named():
+    runs = frames.runs(
+        {"run_id": "a", "dataset": "synthetic", "dataset_options": '{"examples": 640, "delay_ms": 0.0}'},
+        {
+            "run_id": "b",
+            "dataset": "synthetic",
+            "dataset_options": '{"examples": 640, "delay_ms": 5.0, "shape": "8x8x1"}',
+        },
+    )
+    (told,) = check(runs, "a", "b", Thing.DEVICE).in_the_way
+    assert "delay_ms 0.0 / 5.0" in told
+    assert "examples" not in told
+
+
 def test_equal_runs_have_nothing_to_compare():
     found = check(frames.runs({"run_id": "a"}, {"run_id": "b"}), "a", "b", Thing.DEVICE)
     assert "nothing to compare" in found.in_the_way[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.analysis.scaling import curves, devices, points, predictions, worth_using
+from experiments.analysis.scaling import begun, curves, devices, points, predictions, worth_using
 from experiments.analysis.scaling_fit import fit
 from experiments.analysis.scaling_laws import AMDAHL, UNIVERSAL
 from tests.experiments.analysis import frames
@@ -31,6 +31,20 @@ def test_case_a6_strong_and_weak_are_two_curves():
         "mnist_cnn on gpu, replicas, fixed global batch of 64": ["one", "strong"],
         "mnist_cnn on gpu, replicas, fixed per-replica batch of 64": ["one", "weak"],
     }
+
+
+def test_a_curve_of_which_no_run_has_finished_is_not_offered():
+    """Runs that were cancelled while they waited know no versions, and would make a curve of their own."""
+    cancelled = {"status": "KILLED", "tensorflow": "", "keras": ""}
+    runs = frames.runs(
+        {"run_id": "one", **GPU, "global_batch_size": 64},
+        {"run_id": "two", **MIRRORED, "replicas": 2, "global_batch_size": 64},
+        {"run_id": "stopped", **MIRRORED, "replicas": 2, "global_batch_size": 64, "status": "KILLED"},
+        {"run_id": "no one", **GPU, **cancelled, "global_batch_size": 64},
+        {"run_id": "no two", **MIRRORED, **cancelled, "replicas": 2, "global_batch_size": 64},
+    )
+    assert curves(runs)["key"].nunique() == 2
+    assert list(begun(runs)["run_id"]) == ["one", "two", "stopped"]
 
 
 def test_case_a4_the_point_lies_below_the_ideal_line():
