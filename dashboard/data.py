@@ -1,4 +1,4 @@
-"""The one door from the pages to experiments: cached reads, submits and cancels.
+"""What the pages know of the rooms below: reads the record, queues and cancels. Answers are kept for a moment.
 
 A cache here is shared by every session of the server, so nothing in it may depend on who looks; each is bounded, and
 what can change while a run is alive is read again after a second, so that a page that redraws every two seconds never
@@ -89,7 +89,7 @@ def from_the_store(read: Callable[Arguments, Answer]) -> Callable[Arguments, Ans
 
 @st.cache_resource(max_entries=1, show_spinner="Opening the store …")
 def _settings() -> Settings:
-    bound_store_requests(retries=1, timeout_s=10)  # every session waits for the one that asks
+    bound_store_requests(retries=1, timeout_s=20)  # every session waits for the one that asks
     return Settings.from_environment().prepare()
 
 

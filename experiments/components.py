@@ -266,7 +266,10 @@ def reachable(host: str, for_people: bool = False) -> str:
 
 def is_this_machine(address: str) -> bool:
     """Whether an address (URL, host:port, Ray's `auto`, empty for the default) is a loopback one of this machine."""
-    host = urllib.parse.urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    try:
+        host = urllib.parse.urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    except ValueError:  # no address at all: whoever uses it says so
+        return False
     return not address or host in ("localhost", "auto", "local", "::1") or host.startswith("127.")
 
 

@@ -165,7 +165,9 @@ class Controller:
             spec, launch = folder.spec(), folder.launch()
             if handle := self._engine.find(launch, spec):
                 self._take_on(folder, spec, launch, handle)
-                save_handle(self._settings, self._live[launch.run_id])
+                live = self._live[launch.run_id]
+                live.handle_saved = False
+                save_handle(self._settings, live)
         except (OSError, ValueError, TypeError, EngineError) as error:
             self._said.once(folder.path.name, f"run {folder.path.name} has a supervisor, but no engine: {line(error)}")
 

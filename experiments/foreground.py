@@ -56,6 +56,14 @@ def cancel(settings: Settings, run_id: str) -> RunStatus:
     status = queue.cancel(settings, run_id)
     if status.is_terminal or queue.is_driven(settings):
         return status
+    run, folder = queue.get_run(settings, run_id), RunFolder.of(settings.runs_folder, run_id)
+    if status is RunStatus.SCHEDULED and run.data.tags.get(Tag.ENGINE_HANDLE) == FOREGROUND:
+        # A command that is still about to start it finds it ended.
+        if is_abandoned(run, folder):
+            settings.client().set_tag(run_id, Tag.REASON, "cancelled before it started")
+            settings.client().set_terminated(run_id, RunStatus.KILLED)
+            return RunStatus.KILLED
+        return status
     close_abandoned(settings, run_id, cancelled=True)
     return RunStatus(queue.get_run(settings, run_id).info.status)
 

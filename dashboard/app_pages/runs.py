@@ -48,11 +48,11 @@ def _empty() -> None:
 
 
 def _live_table(was_live: bool) -> None:
-    """The part that redraws by itself. When the last run has ended, the page is drawn once more and then rests."""
+    """The part that redraws by itself: often while a run lives, now and then while none does."""
     with note.guarded("table"):
         runs = data.runs()
         is_live = runs["status"].map(status.is_live)
-        if was_live and not is_live.any():
+        if was_live != bool(is_live.any()):
             st.rerun()
         if runs.empty:
             _empty()

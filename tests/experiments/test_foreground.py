@@ -139,6 +139,13 @@ def test_cancelling_a_run_that_nobody_carries_out_ends_it(settings: Settings) ->
     assert settings.client().get_run(run_id).data.tags[Tag.REASON] == "stopped by request"
 
 
+def test_cancelling_a_run_whose_command_died_before_its_start_ends_it(settings: Settings) -> None:
+    run_id = submit(settings, TINY)
+    assert cancel(settings, run_id) is RunStatus.KILLED
+    assert settings.client().get_run(run_id).data.tags[Tag.REASON] == "cancelled before it started"
+    assert not Foreground(settings, run_id, engine(settings, HANGS)).start()
+
+
 def test_a_run_of_another_host_is_given_up_when_its_files_are_silent(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
