@@ -82,7 +82,6 @@ class DataSet:
     examples: int
     validation_examples: int
     options: Mapping[str, Option] = field(default_factory=dict)
-    real: bool = True
 
 
 def _options(examples: int, validation_examples: int, **more: Option) -> dict[str, Option]:
@@ -165,7 +164,6 @@ DATASETS: dict[str, DataSet] = {
                 0.0, "sleep this long for every batch, to imitate slow storage (needs pipeline=tf_data)", 0, 60_000
             ),
         },
-        real=False,
     ),
 }
 

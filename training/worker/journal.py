@@ -26,7 +26,6 @@ _CONTENT: dict[str, dict[str, type]] = {
     "params": {"values": dict},
     "dataset": {"facts": dict},
     "joined": {},
-    "alive": {"step": int},
     "end": {"status": str, "reason": str},
 }
 
@@ -71,10 +70,6 @@ class Journal:
     def joined(self) -> None:
         """This worker is part of the run: its strategy is set up."""
         self._write("joined")
-
-    def alive(self, step: int) -> None:
-        """Training has come to this step (steps since the start of the run)."""
-        self._write("alive", step=int(step))
 
     def end(self, status: RunStatus, reason: str = "") -> None:
         """How this process ended, in its own words."""

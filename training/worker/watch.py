@@ -129,9 +129,6 @@ class Watch:
             view.joined = view.joined or event["phase"] != Phase.STARTING
             if worker == 0:
                 self.phase = event["phase"]
-        if kind == "alive":
-            self.step = max(self.step, event["step"])
-            self.under_way = self.under_way or event["step"] > 0
         if kind == "series" and event["name"] == Metric.WINDOW and event["points"]:
             if worker == 0:
                 self._time_steps(event["points"])
@@ -140,7 +137,7 @@ class Watch:
         if kind == "metrics" and worker == 0 and not _OF_AN_EPOCH.isdisjoint(event["values"]):
             self.epochs_done = max(self.epochs_done, event["step"] + 1)
             self.under_way = True
-        if kind in ("alive", "series", "metrics", "phase"):
+        if kind in ("series", "metrics", "phase"):
             self._progress_at = now
 
     def exited(self, codes: Sequence[int | None]) -> None:

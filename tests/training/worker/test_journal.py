@@ -20,7 +20,6 @@ def test_every_kind_of_event(tmp_path):
     journal.params({"p": 1})
     journal.dataset({"name": "digits", "shape": (28, 28, 1)})
     journal.joined()
-    journal.alive(7)
     journal.end(RunStatus.FAILED, "why")
     events = reader.new_events()
     contents = [{name: value for name, value in event.items() if name != "t"} for event in events]
@@ -33,7 +32,6 @@ def test_every_kind_of_event(tmp_path):
         {"type": "params", "values": {"p": "1"}},
         {"type": "dataset", "facts": {"name": "digits", "shape": [28, 28, 1]}},
         {"type": "joined"},
-        {"type": "alive", "step": 7},
         {"type": "end", "status": "FAILED", "reason": "why"},
     ]
     assert reader.new_events() == []
@@ -70,7 +68,7 @@ def test_writer_that_follows_a_killed_one(tmp_path):
 def test_lines_that_are_no_events(tmp_path):
     path = tmp_path / "journal.jsonl"
     path.write_bytes(
-        b'[]\n{"type":"end","t":1.0,"status":"SLEEPING","reason":""}\n{"type":"alive","t":1.0}\n\xff\n'
+        b'[]\n{"type":"end","t":1.0,"status":"SLEEPING","reason":""}\n{"type":"series","t":1.0}\n\xff\n'
         b'{"type":"new","t":1.0}\n'
     )
     assert [event["type"] for event in JournalReader(path).new_events()] == ["unreadable"] * 5

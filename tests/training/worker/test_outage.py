@@ -185,7 +185,6 @@ def test_supervisor_leaves_the_machine_to_the_training(new_run, client, start_su
         folder,
         """
         for number in range(10_000):
-            journal.alive(number)
             journal.series(Metric.WINDOW, [(number, 1.0, time.time())])
             time.sleep(0.25)
         """,

@@ -171,7 +171,7 @@ def test_run_that_hangs_after_its_first_steps(new_run, gang_of, ended):
         journal.phase(Phase.COMPILING)
         time.sleep(2.0)  # longer than the deadline, but before the first step: it may compile
         journal.phase(Phase.TRAINING)
-        journal.alive(32)
+        journal.series(Metric.WINDOW, [(32, 1e6, time.time())])
         time.sleep(600)
     """
     assert supervise(folder, gang_of(folder, script)) == 1
