@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -209,8 +210,12 @@ def placement(settings: Settings, options: argparse.Namespace, answer: typing.Te
 def doctor(settings: Settings, options: argparse.Namespace, answer: typing.TextIO) -> int:
     """What this machine has and what is wrong with it."""
     from experiments import doctor as doctor_module
+    from experiments import stack
 
-    findings = doctor_module.findings(settings)
+    # What a `make run` started is what its runs use. Ray's client reads its token from the environment.
+    for name, value in stack.addresses(settings.home).items():
+        os.environ.setdefault(name, value)
+    findings = doctor_module.findings(Settings.from_environment())
     if options.json:
         keys = ("area", "level", "title", "detail", "remedy")
         print_json([{key: getattr(each, key) for key in keys} for each in findings], answer)

@@ -5,6 +5,7 @@ Several of them at once know nothing of each other: GPUs are to be named (`gpus=
 """
 
 import dataclasses
+import logging
 import time
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from experiments import capacity, queue
 from experiments.capacity import Pool
 from experiments.engines.base import FOREGROUND, Engine, EngineError
 from experiments.engines.inline import InlineEngine
-from experiments.live import is_abandoned
+from experiments.live import is_abandoned, line
 from experiments.locks import file_lock
 from experiments.settings import Settings
 from experiments.store_errors import store_errors
@@ -21,6 +22,8 @@ from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 from training.worker.gang import end_strays
 from training.worker.recording import replay
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.25
 RECORD_EVERY_S = 1.0
@@ -150,6 +153,7 @@ class Foreground:
         detail = self._engine.state(self._handle).detail or "its supervisor ended without a word"
         otherwise = (RunStatus.KILLED, "stopped by request") if self._cancelled else (RunStatus.FAILED, detail)
         end_strays(self._folder)
+        told = False
         while True:
             try:
                 if RunStatus(queue.get_run(self._settings, self._run_id).info.status).is_terminal:
@@ -158,6 +162,9 @@ class Foreground:
             except store_errors() as error:
                 if isinstance(error, FileNotFoundError):
                     raise
+                if not told:  # a full disk, say: whoever waits wants to know for what
+                    log.warning("the run's end cannot be recorded, trying again: %s", line(error))
+                told = True
             # The journals keep everything; it is tried until the store answers, or the person gives up.
             time.sleep(RECORD_EVERY_S)
 

@@ -70,6 +70,18 @@ def marked(home: Path) -> list[Marked]:
     return [Marked(process, part) for process, part in found.items()]
 
 
+_ADDRESSES = ("MLFLOW_TRACKING_URI", "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+
+
+def addresses(home: Path) -> dict[str, str]:
+    """Variables by which the stack with this data folder reaches its MLflow and its Ray; none where no stack is."""
+    for found in marked(home):
+        if found.part == CONTROLLER:
+            environment = _environment(found.process)
+            return {name: environment[name] for name in _ADDRESSES if name in environment}
+    return {}
+
+
 def _environment(process: psutil.Process) -> dict[str, str]:
     """A process's environment when it was started; empty when it is gone, or somebody else's."""
     try:

@@ -204,6 +204,12 @@ def test_it_starts_again_after_a_kill_trains_and_ends_with_nothing_left(lab: Lab
     ray = f"http://127.0.0.1:{lab.dashboard}/api/jobs/"
     assert get(ray, token)[0] == 200
 
+    # The doctor in another terminal looks at what was started, which listens on ports of its own.
+    found = json.loads(answer(begin(lab, "doctor", "--json")))
+    told = {(each["area"], each["level"]): each for each in found}
+    assert f"http://127.0.0.1:{lab.mlflow}" in told["Tracking", "ok"]["detail"]
+    assert told["Ray", "ok"]["title"].startswith("Ray has ")
+
     # Nobody without the token gets Ray to do anything, and nobody from outside reaches the page or MLflow.
     assert get(ray)[0] == 401
     assert get(ray, "guessed")[0] in (401, 403)

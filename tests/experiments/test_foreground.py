@@ -1,13 +1,15 @@
 """Runs carried out by who submits them. The supervisor here is a script; the real one is in tests/e2e."""
 
 import dataclasses
+import errno
 import sys
 import time
+import typing
 from collections.abc import Callable
 
 import pytest
 
-from experiments import live, queue
+from experiments import foreground, live, queue
 from experiments.engines.base import FOREGROUND, EngineError
 from experiments.engines.inline import InlineEngine
 from experiments.foreground import Foreground, cancel, submit
@@ -17,6 +19,7 @@ from training.run_folder import Launch, RunFolder
 from training.spec import RunSpec
 from training.worker.journal import Journal
 from training.worker.recorder import Recorder
+from training.worker.recording import replay
 
 TINY = RunSpec(dataset="synthetic", cpu_threads=1, epochs=2)
 
@@ -81,6 +84,28 @@ def test_a_supervisor_that_dies_fails_the_run(settings: Settings, carry_out: Cal
     run = settings.client().get_run(carry_out(DIES))
     assert run.info.status == RunStatus.FAILED
     assert run.data.tags[Tag.REASON] == "the supervisor was killed by signal 9"
+
+
+def test_an_end_that_cannot_be_recorded_is_said_once_and_tried_again(
+    settings: Settings,
+    carry_out: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcomes = [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.ENOSPC, "No space left on device")]
+
+    def full_at_first(*arguments: typing.Any) -> bool:
+        if outcomes:
+            raise outcomes.pop()
+        return replay(*arguments)
+
+    monkeypatch.setattr(foreground, "replay", full_at_first)
+    monkeypatch.setattr(foreground, "RECORD_EVERY_S", 0.05)
+    run = settings.client().get_run(carry_out(DIES))
+    assert run.info.status == RunStatus.FAILED
+    assert [record.getMessage() for record in caplog.records if "No space left" in record.getMessage()] == [
+        "the run's end cannot be recorded, trying again: OSError: [Errno 28] No space left on device"
+    ]
 
 
 def test_a_cancelled_run_is_killed(settings: Settings, carry_out: Callable[..., str]) -> None:

@@ -163,3 +163,16 @@ def test_marked_leaves_out_this_process_and_those_above_it(tmp_path: Path) -> No
         check=True,
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_the_addresses_of_a_stack_are_those_of_its_controller(tmp_path: Path) -> None:
+    assert stack.addresses(tmp_path) == {}
+    own = {"RAY_ADDRESS": "http://127.0.0.1:8265", "RAY_AUTH_MODE": "token", "SECRET": "x"}
+    environment = {**own, stack.MARK: str(tmp_path), stack.PART: stack.CONTROLLER}
+    process = subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], **environment})
+    try:
+        assert stack.addresses(tmp_path) == {"RAY_ADDRESS": "http://127.0.0.1:8265", "RAY_AUTH_MODE": "token"}
+        assert stack.addresses(tmp_path / "other") == {}
+    finally:
+        process.kill()
+        process.wait()
