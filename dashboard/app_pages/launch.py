@@ -73,7 +73,7 @@ def _one_run() -> None:
             if found is None:
                 st.markdown(f"**{len(refusals)}** to mend before it can start:")
                 for problem in refusals:
-                    note.problem(problem, form.labels.get(problem.field, problem.field))
+                    note.problem(problem, form.labels.get(problem.field, problem.field), spec_values.in_form_words)
             else:
                 summary.show(spec, found, machines)
         late = starter.show(spec, len(refusals), _FROM)
@@ -82,7 +82,7 @@ def _one_run() -> None:
         # Refusals stand in the summary already; a warning about no field of the form would be lost.
         for problem in form.tell([*problems, *late]):
             if problem not in refusals:
-                note.problem(problem, problem.field)
+                note.problem(problem, problem.field, spec_values.in_form_words)
 
 
 with note.guarded("launch"):

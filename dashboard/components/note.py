@@ -1,6 +1,6 @@
 """Notes, refusals and empty pages. Every one says what to do next; none depends on colour alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import streamlit as st
@@ -40,24 +40,25 @@ def line(severity: Severity, text: str) -> None:
         st.text(text, width="stretch")
 
 
-def problem(found: Problem, named: str = "") -> None:
+def problem(found: Problem, named: str = "", words: Callable[[str], str] = str) -> None:
     """What is wrong with a field and how to mend it.
 
     Args:
         found: the problem.
         named: the field's label, where the line does not stand beside the field.
+        words: says in the form's words what speaks of fields as the command line does.
     """
-    line(found.severity, sentence(found, named))
+    line(found.severity, sentence(found, named, words))
 
 
-def sentence(found: Problem, named: str = "") -> str:
+def sentence(found: Problem, named: str = "", words: Callable[[str], str] = str) -> str:
     """The problem as one sentence. A warning beside its field needs no number: the field shows it."""
     value = found.value if isinstance(found.value, str) else repr(found.value)
     shown = value if len(value) <= 60 else value[:57] + "..."
     if found.severity is Severity.WARNING and not isinstance(found.value, str):
         shown = ""
-    words = [f"{_WORDS[found.severity]}:", named, shown, found.message, "–", f"{found.remedy}."]
-    return " ".join(word for word in words if word)
+    said = [f"{_WORDS[found.severity]}:", named, shown, words(found.message), "–", f"{words(found.remedy)}."]
+    return " ".join(word for word in said if word)
 
 
 READY_MADE = {"launch_what": "Ready-made experiment"}

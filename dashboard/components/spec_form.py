@@ -14,6 +14,7 @@ from dashboard.components import login, note
 from dashboard.components.spec_values import (
     CHOICE_LABELS,
     format_tags,
+    in_form_words,
     is_common,
     is_shown,
     kind,
@@ -121,7 +122,7 @@ class Form:
                 elsewhere.append(problem)
                 continue
             with slot:
-                note.problem(problem)
+                note.problem(problem, words=in_form_words)
         return elsewhere
 
     # --- drawing ---

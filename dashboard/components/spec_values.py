@@ -1,6 +1,7 @@
 """What a form shows of a RunSpec, and what follows from it. No Streamlit: plain values in, plain values out."""
 
 import dataclasses
+import re
 import shlex
 import types
 import typing
@@ -110,6 +111,25 @@ def assignments(spec: RunSpec) -> list[str]:
         else:
             texts.append(f"{field.name}={'' if value is None else value}")
     return texts
+
+
+_NAMES = {field.name: str(field.metadata["label"]) for field in spec_fields()}
+_SPOKEN = re.compile(
+    r"\b(?P<field>" + "|".join(_NAMES) + r")=(?P<value>[\w/:.-]+)"
+    r"|\b(?P<name>" + "|".join(name for name in _NAMES if "_" in name) + r")\b"
+    r"|\b(?P<choice>one_device|multi_worker_mirrored|mirrored)\b"
+)
+
+
+def in_form_words(text: str) -> str:
+    """A refusal of `training.spec_rules`, which speaks of fields as the command line does, in the form's words."""
+
+    def word(found: re.Match[str]) -> str:
+        if found["field"]:
+            return f"{_NAMES[found['field']]} {CHOICE_LABELS.get(found['value'], found['value'])}"
+        return _NAMES[found["name"]] if found["name"] else CHOICE_LABELS[found["choice"]]
+
+    return _SPOKEN.sub(word, text)
 
 
 def to_start_again(spec: RunSpec) -> dict[str, typing.Any]:

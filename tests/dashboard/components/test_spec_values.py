@@ -153,3 +153,24 @@ def test_every_field_has_what_the_form_needs() -> None:
         assert field.metadata["label"]
         assert field.metadata["help"]
         assert spec_values.kind(field)[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("choose multi_worker_mirrored, or 1 worker", "choose MultiWorkerMirrored, or 1 worker"),
+        ("does not go with one_device", "does not go with OneDevice"),
+        ("set logical_devices=2 to simulate them, or choose device=gpu", None),
+        ("excludes memory_limit_mib", None),
+        ("give at least 2, as epochs says", "give at least 2, as epochs says"),
+    ],
+)
+def test_refusals_speak_the_forms_language(text: str, said: str | None) -> None:
+    labels = {field.name: field.metadata["label"] for field in spec_fields()}
+    expected = {
+        "set logical_devices=2 to simulate them, or choose device=gpu": (
+            f"set {labels['logical_devices']} 2 to simulate them, or choose {labels['device']} GPU"
+        ),
+        "excludes memory_limit_mib": f"excludes {labels['memory_limit_mib']}",
+    }
+    assert spec_values.in_form_words(text) == (said or expected[text])
