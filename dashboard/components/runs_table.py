@@ -23,6 +23,7 @@ SHOWN = (
     "examples_per_second",
     "val_accuracy",
     "submitted",
+    "reason",
     "user",
     "group",
     "dataset",
@@ -88,6 +89,7 @@ def column_config(timezone: str | None) -> dict[str, typing.Any]:
             "Val. accuracy", width=96, format="percent", help="Validation accuracy after the last epoch"
         ),
         "submitted": column.DatetimeColumn("Submitted", width=108, format="D MMM, HH:mm", timezone=timezone),
+        "reason": column.TextColumn("Why", width=170, help="What it waits for, or why it ended"),
         "user": column.TextColumn("User", width=80),
         "group": column.TextColumn("Group", width=110),
     }

@@ -44,6 +44,7 @@ def test_newest_first_with_status_in_words(morning: dict[str, str], open_page: O
     assert shown["status"].tolist()[:2] == ["○ Scheduled", "► Running"]
     simulated = shown[shown["name"] == "mnist_cnn cpu mirrored 2"].iloc[0]
     assert simulated["device"] == "CPU (2 simulated)"
+    assert shown[shown["name"] == "lr 1e6"].iloc[0]["reason"].startswith("worker 0 exited 1 in epoch 4")
     running = shown[shown["name"] == "watch me"].iloc[0]
     assert running["progress"] == pytest.approx(3 / 8, abs=0.01)
     assert running["val_accuracy"] == pytest.approx(0.889)
