@@ -344,7 +344,12 @@ def test_a_signal_kills_an_inline_run_in_order(settings: Settings, tmp_path: Pat
         f"inline.InlineEngine._supervisor = lambda self, launch, spec: [{sys.executable!r}, '-c', {HANGS!r}]\n"
     )
     path = os.pathsep.join([str(tmp_path), str(CHECKOUT)])
-    started = process(settings, "run", "--inline", *TINY, "--json", PYTHONPATH=path)
+    # Where these tests run under nohup, a child would leave SIGHUP ignored, as it should.
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        started = process(settings, "run", "--inline", *TINY, "--json", PYTHONPATH=path)
+    finally:
+        signal.signal(number, before)
     assert started.stderr is not None
     assert "run " in started.stderr.readline()
     started.send_signal(number)
