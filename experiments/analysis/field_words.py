@@ -16,6 +16,7 @@ _TERMS = {
     "tensorflow": "TensorFlow",
     "keras": "Keras",
     "gpu": "GPU model",
+    "simulated": "devices",
 }
 _COUNTED = {"replicas": "replica", "workers": "worker", "cpu_threads": "CPU thread"}
 _NONE = {("gpu", "none"): "no GPU", ("manual_placement", "none"): "no layer placed by hand"}
@@ -63,6 +64,8 @@ def _options(text: str) -> dict[str, typing.Any]:
 def _value(name: str, value: str) -> str:
     if name == "device":
         return value.upper() if value in ("cpu", "gpu") else value
+    if name == "simulated":
+        return {"true": "simulated", "false": "real"}.get(value, value)
     if name == "cpu_threads" and not value.isdecimal():
         return f"({value})"  # such as 1/2 of the machine, beside another number
     return _ON_OFF.get(value, value) if name in _SWITCHES else value
