@@ -7,6 +7,7 @@ Several of them at once know nothing of each other: GPUs are to be named (`gpus=
 import dataclasses
 import logging
 import time
+import typing
 from collections.abc import Callable
 
 from experiments import capacity, queue
@@ -23,6 +24,9 @@ from training.spec import RunSpec
 from training.worker.gang import end_strays
 from training.worker.recording import replay
 
+if typing.TYPE_CHECKING:
+    from mlflow.entities import Run
+
 log = logging.getLogger(__name__)
 
 POLL_S = 0.25
@@ -34,24 +38,19 @@ def here(settings: Settings) -> Settings:
     return dataclasses.replace(settings, ray_address="")
 
 
-def close_abandoned(settings: Settings, run_id: str = "", cancelled: bool = False) -> None:
+def close_abandoned(settings: Settings) -> None:
     """Ends runs that were carried out in the foreground and whose processes are gone: killed with their whole job, or
-    with the machine. Where a controller drives the queue, it does so itself.
-
-    Args:
-        settings: where they are recorded.
-        run_id: only this one; all if empty.
-        cancelled: whether somebody wants it to end.
-    """
-    client, experiment = settings.client(), settings.experiment_id()
+    with the machine. Where a controller drives the queue, it does so itself."""
     which = f"attributes.status = 'RUNNING' and tags.`{Tag.ENGINE_HANDLE}` = '{FOREGROUND}'"
-    end = (RunStatus.KILLED, "stopped by request") if cancelled else (RunStatus.FAILED, "its process is gone")
-    for run in client.search_runs([experiment], which, max_results=1000):
-        folder = RunFolder.of(settings.runs_folder, run.info.run_id)
-        mine = run_id in ("", run.info.run_id)
-        if mine and folder.launch_path.exists() and is_abandoned(run, folder):
-            end_strays(folder)
-            replay(folder, end)
+    for run in settings.client().search_runs([settings.experiment_id()], which, max_results=1000):
+        _close_if_abandoned(settings, run, (RunStatus.FAILED, "its process is gone"))
+
+
+def _close_if_abandoned(settings: Settings, run: "Run", end: tuple[RunStatus, str]) -> None:
+    folder = RunFolder.of(settings.runs_folder, run.info.run_id)
+    if folder.launch_path.exists() and is_abandoned(run, folder):
+        end_strays(folder)
+        replay(folder, end)
 
 
 def cancel(settings: Settings, run_id: str) -> RunStatus:
@@ -59,16 +58,18 @@ def cancel(settings: Settings, run_id: str) -> RunStatus:
     status = queue.cancel(settings, run_id)
     if status.is_terminal or queue.is_driven(settings):
         return status
-    run, folder = queue.get_run(settings, run_id), RunFolder.of(settings.runs_folder, run_id)
-    if status is RunStatus.SCHEDULED and run.data.tags.get(Tag.ENGINE_HANDLE) == FOREGROUND:
-        # A command that is still about to start it finds it ended.
-        if is_abandoned(run, folder):
-            settings.client().set_tag(run_id, Tag.REASON, "cancelled before it started")
-            settings.client().set_terminated(run_id, RunStatus.KILLED)
-            return RunStatus.KILLED
+    run = queue.get_run(settings, run_id)
+    if run.data.tags.get(Tag.ENGINE_HANDLE) != FOREGROUND:
         return status
-    close_abandoned(settings, run_id, cancelled=True)
-    return RunStatus(queue.get_run(settings, run_id).info.status)
+    if status is RunStatus.RUNNING:
+        _close_if_abandoned(settings, run, (RunStatus.KILLED, "stopped by request"))
+        return RunStatus(queue.get_run(settings, run_id).info.status)
+    # A command that is still about to start it finds it ended.
+    if is_abandoned(run, RunFolder.of(settings.runs_folder, run_id)):
+        settings.client().set_tag(run_id, Tag.REASON, "cancelled before it started")
+        settings.client().set_terminated(run_id, RunStatus.KILLED)
+        return RunStatus.KILLED
+    return status
 
 
 def submit(settings: Settings, spec: RunSpec, submission: str = "") -> str:

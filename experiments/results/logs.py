@@ -97,12 +97,10 @@ class _Follower:
 
     def remaining_lines(self) -> Iterator[str]:
         """All that is left, the last line also without its end, as of a process that aborts. One reading is limited."""
-        before = -1
+        before: int | None = -1
         while self._offset != before:
-            before = self._offset if self._offset is not None else -1
+            before = self._offset
             yield from self.new_lines()
-            if self._offset is None:
-                break
         rest, self._rest = self._rest, b""
         yield from _shown([rest] if rest else [])
 
